@@ -96,7 +96,7 @@ def _lowest(samples: Sequence[Samples], calls: int = 1) -> Timed:
 
 
 def _beside(samples: Samples) -> NDArray[np.float64]:
-    """By how much longer a canary takes than undisturbed, at the worse end of each sample: a neighbour's share."""
+    """A neighbour's share of each sample: how much longer than undisturbed a canary takes, at the worse end."""
     rates = (samples.slots_before / samples.chain_before, samples.slots_after / samples.chain_after)
     return np.maximum(*rates) / usual_ratio() - 1
 

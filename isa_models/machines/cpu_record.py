@@ -69,7 +69,7 @@ class CacheLevel(InNotebooks):
     own_ghz: float = 0.0  # the core's clock at which rates and latency are as told, of a level that does not go by it
 
     def places(self, stride: int) -> tuple[int, int]:
-        """In how many sets and banks lines some bytes apart lie, where neighbours lie in the next ones."""
+        """How many sets and banks lines some bytes apart lie in, where neighbours lie in the next ones."""
         sets = self.size_bytes // (self.line_bytes * max(1, self.ways))
         if stride % self.line_bytes:
             return sets, self.banks

@@ -248,7 +248,7 @@ def in_tiles_of_library(request: Request, kind: KernelKind) -> Request:
     if library is None or not library.tiles(plain, kind.name):
         return replace(request, problem=plain)
     problem = replace(plain, tiles=request.dispatch)
-    if isinstance(problem, ConvProblem):
+    if isinstance(problem, ConvProblem) and not isinstance(request.machine, GpuMachine):
         first, second = (cache.size_bytes // cache.shared_by for cache in request.machine.caches[:2])
         problem = replace(problem, caches=(first, second))
     return replace(request, problem=problem)

@@ -111,7 +111,7 @@ class LibraryWeights(PanelWeights):
         ]
 
     def masked(self, r: list[str], i: int, panel: Panel, j: int) -> Code:
-        """What it takes more under AVX2: both nibbles of a byte are masked, shifted and then added, with the order of
+        """Instructions of AVX2 alone: both nibbles of a byte are masked, shifted and then added, with the order of
         lanes and both masks from memory each time (scales stand for these).
         """
         value = self.unit.reg(r[i])

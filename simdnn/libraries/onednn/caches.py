@@ -2,7 +2,7 @@
 
 
 def counted_on(first: int, second: int) -> tuple[int, int]:
-    """Of the first and the second cache, whose bytes the library reads from the CPU, AMD's too.
+    """The bytes that count of a first and a second cache; the library reads their sizes from the CPU, AMD's too.
 
     >>> counted_on(32 * 1024, 512 * 1024)
     (28672, 393216)
