@@ -350,6 +350,19 @@ def test_channels_that_fill_no_vectors_go_the_librarys_way(dt: str, isa: str) ->
     assert cycles(76) == cycles(80)
 
 
+def test_columns_of_bytes_meet_in_sets_and_in_banks() -> None:
+    """Cycles a byte of 384 rows, read down each column on a Zen 3, by the bytes between rows."""
+    measured = {768: 2.25, 1280: 2.11, 512: 4.33, 1536: 4.38, 2048: 4.75, 3584: 4.37, 4096: 9.18}
+    zen3 = machine("zen3")
+    for stride, cycles in measured.items():
+        more = [
+            around(MatmulProblem(1, stride, 384, src, "s8", Epilogue(), tiles="onednn"), "gemm:avx2_int8", zen3)
+            for src in ("s8", "u8")
+        ]
+        sums = (more[0] - more[1] - (OLDER["s8"] - OLDER["u8"])) / (384 * stride)
+        assert sums == pytest.approx(cycles, rel=0.12), stride
+
+
 def test_lines_that_collide_are_copied_at_a_higher_cost() -> None:
     """Rows of 768 bytes meet in 16 sets of the first cache, rows of 832 in all of them."""
     few, all_ = (MatmulProblem(1, n, 768, "u8", "s8", Epilogue(), tiles="onednn") for n in (768, 832))
