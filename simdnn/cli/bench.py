@@ -24,6 +24,7 @@ from simdnn.benchdnn.subset import IGNORED, NEUTRAL, OPERATORS
 from simdnn.cli import output, words
 from simdnn.cli.folding import terminal_width
 from simdnn.cli.options import machine_with
+from simdnn.kernels.table import kind_of
 from simdnn.late import pd
 from simdnn.primitives.mathmode import EXACT_INT8, FPMATH
 from simdnn.progress import each, print_beside, shown
@@ -342,24 +343,15 @@ def _elsewhere(rows: Iterable[Mapping[str, Any]]) -> str:
 
 def _below(rows: Iterable[Mapping[str, Any]]) -> tuple[str, str] | None:
     """The strongest ISA cap of logged kernels and that of kernels that predict on CPUs, where it is a stronger one."""
-    logged, predicting = (
-        {cap for row in rows if (cap := _cap(row[name])) and row["status"] == "PASSED"}
-        for name in ("logged_as", "implementation")
-    )
+    rows = [row for row in rows if row["status"] == "PASSED"]
+    logged = {cap for row in rows for cap in caps() if row["logged_as"].endswith(f":{cap}")}
+    kinds = [kind for row in rows if (kind := kind_of(row["implementation"])) and kind.target == "x86"]
+    predicting = {kind.isa for kind in kinds}
     if not logged or not predicting:
         return None
     most = strongest(logged)
     beyond = {cap for cap in predicting if cap not in implied(most)}
     return (most, strongest(beyond)) if beyond else None
-
-
-def _cap(kernel: str) -> str:
-    """The ISA cap in a kernel's name, ours or the library's; "" where there is none.
-
-    >>> _cap("conv:avx512_core_int8_exact"), _cap("jit_uni_int8:avx2"), _cap("gemm:jit")
-    ('avx512_core', 'avx2', '')
-    """
-    return max((cap for cap in caps() if kernel.rpartition(":")[2].startswith(cap)), key=len, default="")
 
 
 def _logged(item: Executed | str) -> str:

@@ -169,7 +169,7 @@ def why_floats(model: str | PathLike[str] | onnx.ModelProto | Loaded, fitting: s
 def ranges_of(
     model: str | PathLike[str] | onnx.ModelProto | Loaded, calibration: Iterable[Mapping[str, Array]]
 ) -> Ranges:
-    """What calibration data find of a model on zen4's f32 kernels, to quantize it in several ways after one run."""
+    """Ranges of a model over calibration data, by zen4's f32 kernels, to quantize it in several ways after one run."""
     proto, folder = read(model)
     return _ranges(Network(graph_of(folded(proto, folder), folder)), calibration, "zen4")
 
