@@ -341,6 +341,8 @@ def _caches(top: Table) -> tuple[CacheLevel, ...]:
         if level.ways and level.size_bytes % (level.ways * level.line_bytes):
             raise row.error("ways.value", f"a divisor of the {level.size_bytes // level.line_bytes} lines", level.ways)
         found.append(level)
+    if len(found) < 2:
+        raise top.error("caches", "two levels or more", len(found))
     for inner, outer in zip(found, found[1:], strict=False):
         if inner.size_bytes >= outer.size_bytes or inner.name == outer.name:
             raise top.error(f"caches.{outer.name}.size_bytes", f"more than {inner.name}'s", outer.size_bytes)

@@ -356,7 +356,8 @@ class LlvmValue(Value):
         expression = f"shufflevector {self.type} {self.name}, {self.type} poison, <{len(lanes)} x i32> <{mask}>"
         result = LlvmValue(self.emitter, self.emitter.value(expression, here), self.dtype, len(lanes))
         result.spread = (self, lanes[0]) if len(set(lanes)) == 1 else None
-        result.source = self.source
+        if self.format.bits % self.emitter.sources.get(self.source, 1) == 0:  # whole elements
+            result.source = self.source
         return result
 
     def part(self, number: int, parts: int) -> LlvmValue:

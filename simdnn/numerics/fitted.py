@@ -173,12 +173,14 @@ class _Cut:
         return made
 
     def _together(self) -> list[int]:
-        """The sums that one loop has to form: those that need a register as it was, where one of them changes it."""
+        """The sums that one loop has to form: those that need a register as it was, where one of them changes it, and
+        those that need what goes by the name of a sum.
+        """
         found = [*self.sums.values()]
-        for name, wanted in self.heads[0,].items():
+        for name in dict.fromkeys((*self.heads[0,], *self.sums)):
             writers = [self.kept[path] for path, op in _ops((self.loop,)) if op.registers[1] == name]
             if writers:
-                both = functools.reduce(or_, writers, wanted)
+                both = functools.reduce(or_, writers, self.heads[0,].get(name, 0))
                 bound = [some for some in found if some & both]
                 found = [functools.reduce(or_, bound), *(some for some in found if not some & both)]
         return sorted(found, key=lambda some: some & -some)

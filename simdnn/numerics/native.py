@@ -18,7 +18,7 @@ _WIDTHS = (128, 256, 512)
 _PLAIN: dict[tuple[object, object], bool] = {}  # by an instruction's function and immediates
 _LEAST = 8  # lanes of a mask register that an instruction writes: zeros above those that it has
 #: LLVM's assembler swaps the operands of these where that saves a byte of VEX prefix; the first NaN is then another
-_NAN_BY_ORDER = ("vaddps", "vmulps")
+_NAN_BY_ORDER = ("vaddps", "vaddpd", "vmulps", "vmulpd")
 
 
 def native_in_parts(

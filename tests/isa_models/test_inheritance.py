@@ -145,6 +145,7 @@ def test_a_gpu_inherits(tmp_path: Path) -> None:
         ('base = "zen4"\nremove = ["core.dispatch_slots"]', "'core.dispatch_slots'"),
         ('base = "zen4"\nremove = ["instructions.nonsense"]', "'nonsense'"),
         ('base = "zen4"\nremove = "core"', "a list of dotted keys"),
+        ('base = "zen4"\nremove = ["caches.L2", "caches.L3"]', "two levels or more, met 1"),
         ('base = "zen4"\ninstructions.vpdpbusd.port = 1', "FIELD of latency"),
         ('base = "zen4"\ninstructions.rows = [3]', "a list of rows"),
         ('base = "zen4"\n[instructions]\nrows = [{mnemonic = "x", form = "xmm"}]', "'instructions.x xmm.uops'"),

@@ -12,6 +12,8 @@ from simdnn import numerics
 from simdnn.kernels import KERNELS, Epilogue, Kernel, MatmulProblem, Parameters
 from simdnn.numerics.checked import checks, read_often
 from simdnn.numerics.compiled import _Stage
+from simdnn.program.check import verify
+from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Tensor
 
 K, N = 64, 128
 
@@ -50,3 +52,20 @@ def test_an_element_that_needs_care_is_found_wherever_it_is() -> None:
     met = numerics.run(kernel.program, inputs, engine="compiled", native=False)
     expected = numerics.run(kernel.program, inputs, engine="reference")
     assert all((met[out].view(np.uint8) == array.view(np.uint8)).all() for out, array in expected.items())
+
+
+def test_what_broken_elements_are_is_looked_at_where_they_are_used() -> None:
+    """The low byte of 0x3e01 (0.126) twice is 2**-125, whose products are flushed, and no element is."""
+    element, both, total = Register("x", "u32", 16), Register("y", "u8", 64), Register("sum", "f32", 16)
+    ops = [
+        Op("vmovdqu", element, (Memory("src", Affine(), "u32", 16),)),
+        Op("vpbroadcastb", both, (Register("x", "u8", 1),)),
+        Op("vdpbf16ps", total, (total, both.as_("bf16"), element.as_("bf16"))),
+    ]
+    zero, store = Op("vpxor", total.as_("u32"), (total.as_("u32"),) * 2), Memory("dst", Affine(), "u32", 16)
+    body = Loop("s", 1, (zero, Loop("k", 5, tuple(ops)), Op("vmovdqu", store, (total.as_("u32"),))))
+    tensors = Tensor("src", "bf16", 32), Tensor("dst", "f32", 16, "output")
+    program = verify(Program("broken", "avx512_core_bf16", tensors, (body,)))
+    assert read_often(program) == {"src": 16}
+    met = numerics.run(program, {"src": np.full(32, 0x3E01, "u2").view(ml_dtypes.bfloat16)}, native=False)
+    assert not met["dst"].any()

@@ -62,6 +62,17 @@ def test_what_one_sum_changes_and_another_reads_stays_in_one_loop() -> None:
     assert [first.body, second.body] == [tuple(ops[:3]), (load, ops[3])]
 
 
+def test_what_a_sum_needs_by_the_name_of_another_stays_with_that() -> None:
+    """`b` is read behind the loop, as loaded last, and `c` needs what it held before."""
+    a, b, c, old = (Register(name, "s32", 8) for name in ("a", "b", "c", "old"))
+    loads = [Op("vmovdqu", b.as_("u32"), (Memory("src", 8 * Affine.var("k") + i, "u32", 8),)) for i in (0, 64)]
+    doubled, sums = Op("vpaddd", old, (b, b)), [Op("vpaddd", a, (a, b)), Op("vpaddd", c, (c, old))]
+    loop = Loop("k", 4, (loads[0], doubled, loads[1], *sums))
+    stores = [Op("vmovdqu", Memory("dst", Affine(8 * i), "u32", 8), (r.as_("u32"),)) for i, r in enumerate((a, b, c))]
+    found = [s for s in fitted((loop, *stores), RegisterFile(1, 256)) if isinstance(s, Loop)]
+    assert found == [loop]
+
+
 @pytest.mark.parametrize(
     ("name", "src", "weights", "dst"),
     [

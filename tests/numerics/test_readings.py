@@ -9,11 +9,15 @@ import numpy as np
 import pytest
 
 from isa_models import REGISTRY, instruction
+from isa_models.formats import fmt
 from isa_models.instruction import Instruction
 from isa_models.isa import host_caps
+from simdnn import numerics
 from simdnn.calibration import hostcheck
 from simdnn.calibration.hostcheck import HostCheck, check_host, compare
 from simdnn.numerics.native import own_width
+from simdnn.program.check import verify
+from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Tensor
 
 VALUED = {name: definition for name, definition in REGISTRY.items() if not definition.configures}
 #: the classes whose semantics are more than one operation: 2**20 lanes each
@@ -86,3 +90,24 @@ def test_a_wrong_model_is_found_and_shown() -> None:
     found = compare(wrong, 256, False, 50, np.random.default_rng(0))
     assert found.mismatches == found.vectors == 50
     assert found.first.startswith("portable: a [") and " gives [" in found.first
+
+
+@pytest.mark.parametrize("name", ["vaddps", "vaddpd", "vmulps", "vmulpd"])
+def test_the_first_nan_stays_the_first_in_any_register(name: str) -> None:
+    """Of 16 registers all the others meet the last: an assembler would swap those of the upper half with it."""
+    registers = [
+        Register(f"r{i}", instruction(name).result, 256 // fmt(instruction(name).result).bits) for i in range(16)
+    ]
+    words = [register.as_("u32") for register in registers]
+    ops = [Op("vmovdqu", word, (Memory("src", Affine(8 * i), "u32", 8),)) for i, word in enumerate(words)]
+    for i, register in enumerate(registers[:-1]):
+        ops.append(Op(name, register, (register, registers[-1])))
+        ops.append(Op("vmovdqu", Memory("dst", Affine(8 * i), "u32", 8), (words[i],)))
+    tensors = Tensor("src", "u32", 128), Tensor("dst", "u32", 128, "output")
+    program = verify(Program(f"nans.{name}", "avx2", tensors, (Loop("s", 1, tuple(ops)),)))
+    nans = {"src": np.arange(0x7FF80000, 0x7FF80000 + 128, dtype=np.uint32)}
+    met, expected = (
+        numerics.run(program, nans, engine=engine, native=native)["dst"]
+        for engine, native in (("compiled", "always"), ("reference", True))
+    )
+    assert (met == expected).all()
