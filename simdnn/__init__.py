@@ -41,6 +41,7 @@ if _typing.TYPE_CHECKING:
     from simdnn.networks import transpile_float16 as transpile_float16
     from simdnn.networks.blame import blame as blame
     from simdnn.networks.lint import lint as lint
+    from simdnn.networks.modes import run_model as run_model
     from simdnn.networks.network import Network as Network
     from simdnn.networks.network import load as load
     from simdnn.networks.porting import porting as porting

@@ -16,6 +16,8 @@ SIGNATURES = {
     simdnn.matmul: "src weights bias machine isa dst attr threads engine dispatch wei_tag into",
     simdnn.convolution: "src weights bias strides padding dilation groups machine isa dst attr threads engine dispatch "
     "src_tag wei_tag dst_tag into",
+    simdnn.run_model: "model feeds modes calibrate labels metric machine isa values layers progress fpmath_layers "
+    "ranges threads dispatch",
     simdnn.reorder: "array desc machine isa engine",
     simdnn.MemoryDesc: "shape dtype tag blocked",
     simdnn.estimate: "primitive dt bias machine isa attr threads dispatch shape",

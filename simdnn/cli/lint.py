@@ -44,7 +44,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("model", metavar="MODEL", help="a MODEL.onnx, or a layer table of `simdnn list workloads`")
     parser.add_argument("--isa", type=comma_list, metavar="CAP,…", help="ISA caps: avx2,avx512_core,avx512_core_vnni")
     parser.add_argument(
-        "--machine", type=comma_list, metavar="NAME,…", help="machines (with --isa alone, one that has all the caps)"
+        "--machine", type=comma_list, metavar="NAME,…", help="machines (zen4, or with --isa one that has all the caps)"
     )
     parser.add_argument(
         "--modes", type=comma_list, metavar="MODE,…", help="precision modes (those that make sense there)"
@@ -87,8 +87,6 @@ def main(args: argparse.Namespace) -> int:
     if "force" in args.given and args.output is None:
         raise InvalidArgument("--force is for files that are written; it says nothing without one")
     output.check_path(args.output, output.FILE_FORMATS)
-    if args.machine is None and args.isa is None:
-        raise InvalidArgument("neither machine nor isa is given; e.g. --machine zen4, or --isa avx2,avx512_core_vnni")
     feeds = None
     if args.feeds is not None:
         from simdnn.cli.run_kinds import read_feeds

@@ -39,7 +39,7 @@ TAKES: Takes = {
     "MODEL.onnx": _RECIPE | {"no_values", "shape", "seed", "calibrate"},
     "MODEL.onnx with --feeds": _RECIPE | {"no_values", "feeds", "calibrate", "labels"},
     "MODEL.onnx with --blame": _BLAMED | {"seed", "shape"},
-    "MODEL.onnx with --blame and --feeds": _BLAMED | {"feeds"},
+    "MODEL.onnx with --blame and --feeds": _BLAMED | {"feeds", "labels"},
     "MODEL.onnx with --no-values": _RECIPE | {"no_values", "shape"},
     "fetched networks": _REAL,
     "fetched networks that make pictures": _REAL | {"pictures"},
@@ -133,7 +133,7 @@ def _add_data(parser: argparse._ArgumentGroup) -> None:
         "--labels",
         type=Path,
         metavar="FILE.npy",
-        help="classes of --feeds: the totals have an ONNX model's accuracy",
+        help="classes of --feeds: what is shown has an ONNX model's accuracy",
     )
 
 

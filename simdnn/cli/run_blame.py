@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from simdnn.cli import output
+from simdnn.cli import numpy_files, output
 from simdnn.cli.options import shapes_of
 from simdnn.cli.run_kinds import read_feeds
 from simdnn.progress import shown
+
+_FORMATS = {"sqnr_db": "{:.1f}".format, "share": "{:.1%}".format, "accuracy": "{:.2%}".format}
 
 
 def main(args: argparse.Namespace) -> int:
@@ -27,6 +29,7 @@ def main(args: argparse.Namespace) -> int:
             machine=args.machine,
             isa=args.isa,
             calibrate=read_feeds(args.calibrate, network) if args.calibrate else None,
+            labels=None if args.labels is None else numpy_files.one(args.labels, "labels"),
             threads=args.threads,
             dispatch=args.dispatch,
             progress=progress,
@@ -38,6 +41,7 @@ def main(args: argparse.Namespace) -> int:
         "machine": args.machine,
         "mode": args.blame,
         "sqnr_db": whole,
+        **{name: frame.attrs[name] for name in ("accuracy", "f32_accuracy") if name in frame.attrs},
         "layers": rows,
     }
     if args.output:
@@ -47,8 +51,10 @@ def main(args: argparse.Namespace) -> int:
         return 0
     data = args.feeds.name if args.feeds else f"random data, seed {args.seed}"
     print(f"{args.workload} on {args.machine} in {args.blame}: {frame.attrs['sqnr_db']:.1f} dB against f32 on {data}")
+    if args.labels:
+        print(f"accuracy {frame.attrs['accuracy']:.2%}; f32's {frame.attrs['f32_accuracy']:.2%}")
     print("With one layer restored to f32:\n")
-    print(output.table(frame, {"sqnr_db": "{:.1f}".format, "share": "{:.1%}".format}))
+    print(output.table(frame, _FORMATS))
     if (frame["share"] < 0).any():
         print("\nshare below 0: in the mode that layer's error cancels others', which alone are larger")
     return 0

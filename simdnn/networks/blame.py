@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import isa_models
-from isa_models import Unimplemented
+from isa_models import InvalidArgument, Unimplemented
 from isa_models.keywords import keywords
 from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
 from simdnn.late import frames, pd
-from simdnn.networks.modes import Calibrated, error_of, floats_of, in_mode, listed_feeds
+from simdnn.networks.judging import NO_FLOATS, Judging, Metric, error_of, has_floats
+from simdnn.networks.modes import Calibrated, in_mode, listed_feeds
 from simdnn.networks.network import Network, load
 from simdnn.networks.precision import MODES, Mode, choose
 from simdnn.primitives import Attr
@@ -23,6 +24,7 @@ from simdnn.progress import Progress, shows
 
 if TYPE_CHECKING:
     from simdnn.networks.modes import Model
+Outputs = list[dict[str, Any]]  # of each feed, by name
 COLUMNS = ("node", "op", "sqnr_db", "share")
 _LAYERS = ("Conv", "MatMul", "Gemm")
 
@@ -37,6 +39,8 @@ def blame(
     machine: str | AnyMachine = "zen4",
     isa: str | None = None,
     calibrate: Sequence[Mapping[str, Array]] | None = None,
+    labels: Array | Sequence[int] | None = None,
+    metric: Metric | None = None,
     threads: int = 1,
     dispatch: str = "fastest",
     progress: Progress | None = None,
@@ -44,12 +48,15 @@ def blame(
     """The part that each layer has in the error of a mode: one layer is restored to f32 while the others stay in it.
 
     `feeds`: one or several, over which errors are taken against f32's outputs; `calibrate`: feeds that int8 modes take
-    their ranges from (`feeds`). Layers are convolutions and products; the network runs once more for each of them.
+    their ranges from (`feeds`); `labels` and `metric` as in `simdnn.run_model`. Layers are convolutions and products;
+    the network runs once more for each of them.
 
     A row a layer, the one that helps most first: node, op, sqnr_db (of the outputs with this layer restored) and share
     (of the squared error that goes with it; negative where the layer's error cancels others', and as errors add up and
-    cancel, shares need not add up to 1). `attrs`: mode, sqnr_db (with none restored). Raises `Unimplemented` for a mode
-    that the model cannot be put in, and for a model stored in integers, which has no f32 to be restored to.
+    cancel, shares need not add up to 1), accuracy and metric where they are asked for. `attrs`: mode, sqnr_db (with
+    none restored), and as that sqnr_db accuracy and metric; those of f32 are `f32_accuracy` and `f32_metric`.
+    Raises `Unimplemented` for a mode that the model cannot be put in, and for a model stored in integers, which has no
+    f32 to be restored to; `InvalidArgument` for labels that do not fit, and where no output holds floats.
 
     >>> import workloads
     >>> from workloads.export import onnx_model
@@ -69,8 +76,11 @@ def blame(
             "against exact sums: simdnn run MODEL --layers '*'; where two CPUs part: --machine hsw,icx"
         )
     calibrated = Calibrated(model, samples)
+    judge = Judging(None if labels is None else np.asarray(labels), metric, isinstance(feeds, Mapping))
     where: dict[str, Any] = {"machine": machine, "threads": threads, "dispatch": dispatch}
     reference = _outputs(base, Attr(), given, where | {"isa": MODES["f32"].isa(isa_models.machine(machine), isa)})
+    if not _floats(reference):
+        raise InvalidArgument(NO_FLOATS)
     where["isa"] = cap
     names = [node.name for node in base.graph.nodes]
     layers = [node for node in base.graph.nodes if node.op in _LAYERS]
@@ -84,16 +94,18 @@ def blame(
             found = _restored(calibrated, asked, [name for name in names if name != layer.name], given, where)
             outputs = reference if found is None else found
             share = 1 - _power(outputs, reference) / _power(whole, reference) if _power(whole, reference) else 0.0
-            rows.append((layer.name, layer.op, error_of(outputs, reference)["sqnr_db"], share))
-    frame = frames.shown(pd.DataFrame(rows, columns=list(COLUMNS)))
+            errors = {"sqnr_db": _sqnr_db(outputs, reference), "share": share}
+            rows.append({"node": layer.name, "op": layer.op, **errors, **_judged(judge, outputs)})
+    frame = frames.shown(pd.DataFrame(rows, columns=[*COLUMNS, *_judged(judge, reference)]))
     frame = frame.sort_values("share", ascending=False, kind="stable", ignore_index=True)
-    frame.attrs.update(mode=mode, sqnr_db=error_of(whole, reference)["sqnr_db"])
+    frame.attrs.update(mode=mode, sqnr_db=_sqnr_db(whole, reference), **_judged(judge, whole))
+    frame.attrs.update({f"f32_{name}": value for name, value in _judged(judge, reference).items()})
     return frame
 
 
 def _restored(
     calibrated: Calibrated, mode: Mode, others: Sequence[str], feeds: Sequence[Any], where: Mapping[str, Any]
-) -> list[Array] | None:
+) -> Outputs | None:
     """The outputs with the mode in the `others` alone; None where it changes nothing of those."""
     if mode.fpmath and not mode.stores:
         network, attr = in_mode(calibrated, mode)
@@ -109,15 +121,25 @@ def _patterns(names: Iterable[str]) -> str:
     return ",".join(glob.escape(name).replace(",", "?") for name in names)
 
 
-def _outputs(network: Network, attr: Attr, feeds: Sequence[Any], where: Mapping[str, Any]) -> list[Array]:
-    return [values for feed in feeds for values in floats_of(network.run(feed, attr=attr, **where))]
+def _outputs(network: Network, attr: Attr, feeds: Sequence[Any], where: Mapping[str, Any]) -> Outputs:
+    return [dict(network.run(feed, attr=attr, **where).outputs) for feed in feeds]
 
 
-def _power(outputs: Sequence[Array], reference: Sequence[Array]) -> float:
+def _judged(judge: Judging, outputs: Outputs) -> dict[str, float]:
+    """Accuracy and metric, as far as they are asked for."""
+    found = judge.row(outputs)
+    return {name: found[name] for name in ("accuracy", "metric") if name in found}
+
+
+def _floats(outputs: Outputs) -> list[Array]:
+    return [values for one in outputs for values in one.values() if has_floats(values)]
+
+
+def _sqnr_db(outputs: Outputs, reference: Outputs) -> float:
+    return error_of(_floats(outputs), _floats(reference))["sqnr_db"]
+
+
+def _power(outputs: Outputs, reference: Outputs) -> float:
     """The squared error of all outputs."""
-    return float(
-        sum(
-            np.square(a.astype(np.float64) - b.astype(np.float64)).sum()
-            for a, b in zip(outputs, reference, strict=True)
-        )
-    )
+    pairs = zip(_floats(outputs), _floats(reference), strict=True)
+    return float(sum(np.square(a.astype(np.float64) - b.astype(np.float64)).sum() for a, b in pairs))

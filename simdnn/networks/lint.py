@@ -56,7 +56,7 @@ COLUMNS = (
 _OPEN = ("saturates", "inexact", "plain_tag")  # columns that may hold None
 Row = dict[str, Any]
 _WORTH = 1.05  # what takes more, over the cycles under another cap, is told so
-_USUAL_MACHINE = "zen4"  # where caps are asked for alone and it has them
+_USUAL_MACHINE = "zen4"  # where none is named and it has the caps
 
 
 @keywords
@@ -76,9 +76,9 @@ def lint(
     """The kernels of a model's nodes on some machines, or under some ISA caps: a row a node, machine, cap and mode.
 
     `model`: an ONNX file, `onnx.ModelProto` or loaded `Network`, or a layer table (its name or file), whose weights are
-    known of a trained network alone. `isa` alone takes a machine that has all caps named. `modes`: names of precision
-    modes; None: those that make sense under the cap, of an integer model "as stored" and, where that need not be exact,
-    "int8-exact".
+    known of a trained network alone. Where no machine is named, one that has all caps of `isa` is taken. `modes`: names
+    of precision modes; None: those that make sense under the cap, of an integer model "as stored" and, where that need
+    not be exact, "int8-exact".
     `dispatch`: "onednn", or "fastest"; GPUs always have the latter. `feeds` calibrate int8 modes (random ones);
     `shapes` are sizes that the model leaves open (1).
 
@@ -91,7 +91,7 @@ def lint(
     where no kernel takes one). `attrs`: dispatch by machine, left_out (what a machine or cap lacks), taken_as_1 (open
     sizes).
     `progress`: as in `simdnn.progress`, a step a machine, cap and mode.
-    Raises `InvalidArgument` where neither `machine` nor `isa` is given, or no machine has all the caps.
+    Raises `InvalidArgument` where no machine has all the caps.
 
     >>> frame = lint("digits", isa=["avx512_core", "avx512_core_vnni"], modes=["int8-exact"])
     >>> frame[["node", "machine", "isa", "implementation", "reference", "saturates"]].values.tolist()[0]
@@ -144,10 +144,6 @@ def _machines(machine: Any, limits: Sequence[str]) -> list[Any]:
     """The machines asked for, or one that has all the caps."""
     if found := _listed(machine):
         return found
-    if not limits:
-        raise InvalidArgument(
-            "neither machine nor isa is given; e.g. machine='zen4', or isa=['avx2', 'avx512_core_vnni']"
-        )
     for limit in limits:
         implied(limit)  # the name of a cap
     for name in (_USUAL_MACHINE, *isa_models.machine_names()):

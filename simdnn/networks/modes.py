@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,18 +15,30 @@ import numpy as np
 import isa_models
 from isa_models import InvalidArgument, SimdnnError, Unimplemented
 from isa_models.formats import fmt
+from isa_models.keywords import keywords
 from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
 from simdnn.exactness import measures
 from simdnn.networks.float16 import float16_report, transpile_float16
 from simdnn.networks.graph_run import Watch
+from simdnn.networks.judging import NO_FLOATS, Judging, Metric, error_of, floats_of
 from simdnn.networks.mixed import Mixable, attr_of, mixable, placed, rewritten, storage_of
 from simdnn.networks.model import Node
 from simdnn.networks.narrow_weights import NarrowMode
 from simdnn.networks.network import Network, load
 from simdnn.networks.ops.quantized import stands_for
 from simdnn.networks.ops.registry import QUANTIZED
-from simdnn.networks.precision import ANY_ISA, GPUS, MODES, Mode, check_filters, check_groups, check_layers, named_modes
+from simdnn.networks.precision import (
+    ANY_ISA,
+    GPUS,
+    MODES,
+    Mode,
+    check_filters,
+    check_groups,
+    check_layers,
+    choose,
+    named_modes,
+)
 from simdnn.networks.quantize import STORING, Ranges, quantize_onnx, ranges_of, why_floats
 from simdnn.networks.result import NetworkEstimate, NetworkResult
 from simdnn.networks.runner import Frames, InMode, Row, check_scoped, computed, run_modes
@@ -38,12 +50,10 @@ if TYPE_CHECKING:
     import onnx
 
     Model = str | PathLike[str] | onnx.ModelProto | Network
-Metric = Callable[[Any], float]  # of outputs by name, or of a list of them; larger is better
 #: of a model whose products are integer ones already: all kernels of the machine, nothing changed
 STORED = Mode("as stored", "an integer model's own graph", "", "", ANY_ISA, gpus=GPUS)
 CALIBRATED_ON_ITSELF = "its ranges are from the very data that it is judged on"
 CALIBRATED_ON_PART = "{0} of the {1} feeds that it is judged on are among those that its ranges are from"
-NO_FLOATS = "no output holds floats, so there is no error to tell: labels or a metric judge it"
 _EXACT = "icx"  # sums of integers are exact on any machine with VNNI
 
 
@@ -216,10 +226,11 @@ def listed_feeds(name: str, feeds: object) -> list[Mapping[str, Array]]:
     return found
 
 
+@keywords
 def run_model(
     model: Model,
     feeds: Mapping[str, Any] | Sequence[Mapping[str, Any]],
-    modes: Mapping[Mode, str | None] | Sequence[str],
+    modes: Mapping[Mode, str | None] | Sequence[str] | None = None,
     *,
     calibrate: Sequence[Mapping[str, Array]] | None = None,
     labels: Array | Sequence[int] | None = None,
@@ -231,12 +242,14 @@ def run_model(
     progress: Progress | None = None,
     fpmath_layers: str = "*",
     ranges: Ranges | None = None,
-    **where: Any,
+    threads: int = 1,
+    dispatch: str = "fastest",
 ) -> Frames:
-    """A row a node and mode, and totals with errors of all outputs, and departures of the integer products.
+    """An ONNX model in precision modes: `layers`, a row a node and mode, and `totals`, a row a mode with the errors of
+    all outputs and the departures of the integer products. `simdnn run MODEL.onnx` prints them.
 
-    `modes` are names, as `simdnn list modes` has them, or a dict that maps each mode to the ISA cap that it runs under;
-    `isa` caps the f32 that others are compared with; `where` are other arguments of `Network.run`. `values=False`: the
+    `modes` are names, as `simdnn list modes` has them (None: those that make sense on the machine), or a dict that maps
+    each mode to the ISA cap that it runs under; `isa` caps the f32 that others are compared with. `values=False`: the
     cost alone, for which shapes will do in place of arrays where no mode is calibrated. `layers`: errors of each node's
     output, too, for which all values of f32 are kept. `fpmath_layers`: in modes that are math modes, nodes whose names
     no pattern of this comma list matches stay strict. `ranges`: those of the f32 tensors, where they are known apart
@@ -252,16 +265,25 @@ def run_model(
     errors are against its own graph with exact sums, and a mode that gives the kernels and bits of another row has none
     of its own. What a mode changes nothing of, and what it was calibrated on, is in `note`; a mode that a node refuses
     has the reason in `refused`.
+
+    >>> import workloads
+    >>> from workloads.export import onnx_model
+    >>> net = workloads.NETWORKS["digits"]()
+    >>> found = run_model(onnx_model(net), {"images": net.test_images[:4]}, ["f32", "bf16"], machine="spr")
+    >>> found.totals["mode"].tolist(), bool(found.totals["speed_up"].max() > 1)
+    (['f32', 'bf16'], True)
     """
     given = listed_feeds("feeds", feeds)
-    if not isinstance(modes, Mapping):
+    if modes is None:
+        modes, _ = choose(isa_models.machine(machine), None, isa)
+    elif not isinstance(modes, Mapping):
         modes = named_modes(isa_models.machine(machine), modes, isa, {**MODES, STORED.name: STORED})
     if not values and (labels is not None or metric):
         raise InvalidArgument("labels and metric judge values, which values=False leaves out")
     judge = Judging(None if labels is None else np.asarray(labels), metric, isinstance(feeds, Mapping))
     calibration = given if calibrate is None else calibrate
     calibrated = Calibrated(model, calibration, overlap_of(given, calibration) if values else "", ranges)
-    where |= {"machine": machine, "fpmath_layers": fpmath_layers}
+    where = {"machine": machine, "threads": threads, "dispatch": dispatch, "fpmath_layers": fpmath_layers}
     check_scoped([node.name for node in load(model).graph.nodes], fpmath_layers)
     for mode in modes:
         if mode.layers:
@@ -272,38 +294,6 @@ def run_model(
     if part.hides:
         modes = {mode: cap for mode, cap in modes.items() if mode.name != "f32"}
     return run_modes([part], modes, isa=isa, progress=progress)
-
-
-@dataclass(frozen=True, eq=False)
-class Judging:
-    """How good outputs are beside what f32 gives. `alone`: one feed, whose outputs a metric gets without a list."""
-
-    labels: Array | None
-    metric: Metric | None
-    alone: bool
-
-    def row(self, outputs: Sequence[Mapping[str, Any]]) -> Row:
-        """Columns accuracy and metric, as far as they are asked for. `InvalidArgument` for labels that do not fit."""
-        found: Row = {}
-        if self.labels is not None:
-            first = np.concatenate([np.atleast_1d(next(iter(one.values()))) for one in outputs])
-            drawn = first.dtype.kind not in "iu" and first.ndim > 1
-            classes = first.argmax(axis=-1) if drawn else first
-            if classes.dtype.kind not in "iu" or self.labels.shape != classes.shape:
-                said = f"labels of shape {self.labels.shape} for outputs of {first.shape}"
-                raise InvalidArgument(f"{said}; a class for each row of the first output is needed")
-            if self.labels.dtype.kind not in "iu":
-                raise InvalidArgument(f"labels of {self.labels.dtype}; integers are needed, the classes' numbers")
-            if drawn and self.labels.size and not 0 <= self.labels.min() <= self.labels.max() < first.shape[-1]:
-                worst = self.labels.flat[abs(self.labels.astype(np.int64) * 2 - first.shape[-1] + 1).argmax()]
-                raise InvalidArgument(f"label {worst}; the outputs have classes 0 to {first.shape[-1] - 1}")
-            found |= {"accuracy": float((classes == self.labels).mean()), "images": int(self.labels.size)}
-        if self.metric:
-            value = self.metric(outputs[0] if self.alone else list(outputs))
-            if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not np.isfinite(value):
-                raise InvalidArgument(f"metric gives {value!r:.60}; a finite number is needed")
-            found["metric"] = float(value)
-        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -479,20 +469,3 @@ class Seen:
             if wanted is not None and wanted.shape == values.shape and values.size:
                 found[name] = dict(measures.errors(values, wanted))
         return found
-
-
-def floats_of(result: NetworkResult) -> list[Array]:
-    """The outputs that are floats, and not empty."""
-    return list(filter(has_floats, result.outputs.values()))
-
-
-def has_floats(value: object) -> bool:
-    """Whether an output is an array that an error can be told of."""
-    return isinstance(value, np.ndarray) and is_float(value.dtype) and value.size > 0
-
-
-def error_of(values: list[Array], reference: list[Array]) -> dict[str, float]:
-    """Errors over all outputs taken as one."""
-    if not values:
-        return {}
-    return measures.errors_over(values, reference)

@@ -15,18 +15,9 @@ import numpy as np
 import isa_models
 from isa_models import InvalidArgument, SimdnnError
 from isa_models.machines.loader import AnyMachine
+from simdnn.networks.judging import error_of, floats_of
 from simdnn.networks.load import read
-from simdnn.networks.modes import (
-    Calibrated,
-    Seen,
-    at_work,
-    check_recipe,
-    computes,
-    error_of,
-    floats_of,
-    kept,
-    node_rows,
-)
+from simdnn.networks.modes import Calibrated, Seen, at_work, check_recipe, computes, kept, node_rows
 from simdnn.networks.network import Network, load
 from simdnn.networks.precision import ANY_ISA, GPUS, MODES, Mode
 from simdnn.networks.quantize import Ranges

@@ -9,8 +9,8 @@ import numpy as np
 
 from isa_models import InvalidArgument
 from isa_models.readings.arrays import Array
+from simdnn.networks.judging import NO_FLOATS, Judging, Metric, error_of, has_floats
 from simdnn.networks.load import read
-from simdnn.networks.modes import NO_FLOATS, Judging, Metric, error_of, has_floats
 from simdnn.tuning.subjects import Outputs
 from workloads import REAL_NETWORKS, RealNetwork
 from workloads.real import Data

@@ -67,6 +67,11 @@ def test_names_are_no_patterns() -> None:
 def test_refusals() -> None:
     with pytest.raises(simdnn.InvalidArgument, match=r"feeds=\[\]; a dict of arrays"):
         simdnn.blame(chain(), [], mode="bf16", machine="zen4")
+    with pytest.raises(simdnn.InvalidArgument, match="labels of shape"):
+        simdnn.blame(chain(), FEEDS, mode="bf16", labels=[1])
+    classes = model([helper.make_node("ArgMax", ["x"], ["y"], axis=-1)], {"x": [64, 64]}, ["y"], {})
+    with pytest.raises(simdnn.InvalidArgument, match="no output holds floats"):
+        simdnn.blame(classes, FEEDS, mode="bf16")
     with pytest.raises(simdnn.UnknownName, match="bf17"):
         simdnn.blame(chain(), FEEDS, mode="bf17")
     with pytest.raises(simdnn.Unimplemented, match="stored in integers"):
@@ -81,5 +86,17 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert content["mode"] == "fpmath-bf16" and content["layers"][0]["node"] == "lossy"
     assert main(words) == 0
     assert "lossy" in capsys.readouterr().out
+    np.savez(tmp_path / "feeds.npz", **FEEDS)
+    f32 = simdnn.load(chain()).run(FEEDS, machine="zen4").outputs["y"].argmax(axis=-1)
+    np.save(tmp_path / "labels.npy", f32)
+    judged = ["--feeds", str(tmp_path / "feeds.npz"), "--labels", str(tmp_path / "labels.npy")]
+    assert main([*words[:-1], "s4-weights", *judged, "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    by_node = {row["node"]: row["accuracy"] for row in content["layers"]}
+    assert content["accuracy"] == by_node["clean"] < by_node["lossy"] == content["f32_accuracy"] == 1
+    assert main([*words[:-1], "s4-weights", *judged]) == 0
+    assert f"accuracy {content['accuracy']:.2%}; f32's 100.00%" in capsys.readouterr().out
+    assert main([*words, "--labels", judged[-1]]) == 2
+    assert "--labels is for" in capsys.readouterr().err
     assert main([*words, "--modes", "f32"]) == 2
     assert "--modes is for" in capsys.readouterr().err
