@@ -69,6 +69,7 @@ def samples() -> list[Any]:
         network.estimate(image, machine="zen4"),
         network,
         simdnn.tune(network, machine="zen4", feeds=[image], modes=["f32", "fpmath-bf16"]),
+        simdnn.run_model(network, image, ["f32"], machine="zen4"),
         Float16Report("f16", ["conv"], {"softmax": "sums"}),
         loop,
         loop.timeline,
@@ -184,7 +185,7 @@ def test_one_module_writes_html_of_texts() -> None:
     root = Path(simdnn.__file__).parents[1]
     files = [path for name in objects.PACKAGES for path in (root / name).rglob("*.py")]
     own = {path.name for path in files if "def _repr_html_" in path.read_text(encoding="utf-8")}
-    assert own == {"attention.py", "display.py", "frames.py", "result.py", "tuned.py"}
+    assert own == {"attention.py", "display.py", "frames.py", "result.py", "runner.py", "tuned.py"}
 
 
 def test_a_result_without_a_cost_says_so() -> None:

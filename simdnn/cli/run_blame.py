@@ -9,6 +9,7 @@ from simdnn.cli.options import shapes_of
 from simdnn.cli.run_kinds import read_feeds
 from simdnn.progress import shown
 
+_JUDGED = ("accuracy", "f32_accuracy")
 _FORMATS = {"sqnr_db": "{:.1f}".format, "share": "{:.1%}".format, "accuracy": "{:.2%}".format}
 
 
@@ -36,12 +37,13 @@ def main(args: argparse.Namespace) -> int:
         )
     rows = output.records(frame)
     whole = output.records(frame.assign(sqnr_db=frame.attrs["sqnr_db"]))[0]["sqnr_db"] if rows else None
+    judged: dict[str, float] = {name: frame.attrs[name] for name in _JUDGED if name in frame.attrs}
     content = {
         "workload": args.workload,
         "machine": args.machine,
         "mode": args.blame,
         "sqnr_db": whole,
-        **{name: frame.attrs[name] for name in ("accuracy", "f32_accuracy") if name in frame.attrs},
+        **judged,
         "layers": rows,
     }
     if args.output:
@@ -52,7 +54,7 @@ def main(args: argparse.Namespace) -> int:
     data = args.feeds.name if args.feeds else f"random data, seed {args.seed}"
     print(f"{args.workload} on {args.machine} in {args.blame}: {frame.attrs['sqnr_db']:.1f} dB against f32 on {data}")
     if args.labels:
-        print(f"accuracy {frame.attrs['accuracy']:.2%}; f32's {frame.attrs['f32_accuracy']:.2%}")
+        print("accuracy {:.2%}; f32's {:.2%}".format(*(judged[name] for name in _JUDGED)))
     print("With one layer restored to f32:\n")
     print(output.table(frame, _FORMATS))
     if (frame["share"] < 0).any():

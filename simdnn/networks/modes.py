@@ -19,6 +19,7 @@ from isa_models.keywords import keywords
 from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
 from simdnn.exactness import measures
+from simdnn.late import frames, pd
 from simdnn.networks.float16 import float16_report, transpile_float16
 from simdnn.networks.graph_run import Watch
 from simdnn.networks.judging import NO_FLOATS, Judging, Metric, error_of, floats_of
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
 STORED = Mode("as stored", "an integer model's own graph", "", "", ANY_ISA, gpus=GPUS)
 CALIBRATED_ON_ITSELF = "its ranges are from the very data that it is judged on"
 CALIBRATED_ON_PART = "{0} of the {1} feeds that it is judged on are among those that its ranges are from"
+_TOTALS_PRINTED = ("mode", "accuracy", "metric", "speed_up", "sqnr_db", "computes", "cycles", "bound", "departures")
+_LAYERS_PRINTED = ("layer", "mode", "implementation", "cycles", "sqnr_db", "departures")
 _EXACT = "icx"  # sums of integers are exact on any machine with VNNI
 
 
@@ -293,7 +296,12 @@ def run_model(
         raise InvalidArgument(f"mode {STORED.name!r} of a model in floats, which has none; its own mode is 'f32'")
     if part.hides:
         modes = {mode: cap for mode, cap in modes.items() if mode.name != "f32"}
-    return run_modes([part], modes, isa=isa, progress=progress)
+    found = run_modes([part], modes, isa=isa, progress=progress)
+    return Frames(_shown(found.layers, _LAYERS_PRINTED), _shown(found.totals, _TOTALS_PRINTED))
+
+
+def _shown(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    return frames.shown(frame, [name for name in columns if name in frame])
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,9 +16,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from isa_models import InvalidArgument, SimdnnError, Unimplemented
-from isa_models.errors import some
+from isa_models.errors import counted, some
 from isa_models.keywords import keywords
 from isa_models.machines.provenance import weakest
+from isa_models.records.alike import Alike
 from simdnn.exactness import measures
 from simdnn.kernels.table import kind_of
 from simdnn.late import pd
@@ -81,8 +82,8 @@ class WorkPart(Protocol):
         """The row that stands for the part in a mode that it refuses."""
 
 
-@dataclass(frozen=True, eq=False)
-class Frames:
+@dataclass(frozen=True, eq=False, repr=False)
+class Frames(Alike):
     """`layers`: a row a layer or node and mode. `totals`: a row a mode, or a mode and phase. `pictures`: what each mode
     made of the first sample; empty where outputs are no pictures.
     """
@@ -90,6 +91,12 @@ class Frames:
     layers: pd.DataFrame
     totals: pd.DataFrame
     pictures: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"Frames({counted(len(self.totals), 'row')} in .totals, {len(self.layers)} in .layers)"
+
+    def _repr_html_(self) -> str:
+        return str(self.totals.to_html(max_rows=40))
 
 
 @shows

@@ -87,6 +87,8 @@ def test_labels_and_calibration_apart(path: Path, tmp_path: Path, capsys: pytest
 def test_a_metric_of_ones_own() -> None:
     feeds = [{"x": x} for x in SAMPLES]
     modes = ["f32", "f16"]
+    whole = run_model(classifier(), feeds, metric=lambda outputs: float(len(outputs)))
+    assert {"f32", "bf16", "int8-vnni"} <= {*whole.totals["mode"]} and str(whole.totals).startswith("mode")
     found = run_model(classifier(), feeds, modes, metric=lambda outputs: float(len(outputs))).totals
     assert found["metric"].tolist() == [6.0, 6.0]
     one = run_model(classifier(), feeds[0], modes, metric=lambda outputs: outputs["y"].max()).totals
@@ -95,7 +97,7 @@ def test_a_metric_of_ones_own() -> None:
         run_model(classifier(), feeds, modes, metric=lambda outputs: None)  # type: ignore[arg-type, return-value]
     with pytest.raises(simdnn.InvalidArgument, match="labels of shape"):
         run_model(classifier(), feeds, modes, labels=[1, 2])
-    for words in ("f32,f16", None, 3):
+    for words in ("f32,f16", 3):
         with pytest.raises(simdnn.InvalidArgument, match="a list of names is needed, as \\['f32', '"):
             run_model(classifier(), feeds, words)  # type: ignore[arg-type]
     with pytest.raises(simdnn.InvalidArgument, match=r"feeds=\[\]; a dict of arrays"):
