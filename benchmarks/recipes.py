@@ -16,6 +16,7 @@ from typing import Any
 import isa_models
 import workloads
 from isa_models.errors import unknown_name
+from simdnn.networks.sequential import Place
 from simdnn.tuning.tune import fetched
 
 KEPT = Path(__file__).parents[1] / "docs" / "validation" / "data" / "recipes.json"
@@ -72,7 +73,7 @@ def priced(networks: Sequence[str]) -> list[dict[str, Any]]:
         if name not in known:
             raise unknown_name("network with recipes", name, known)
         own = known[name]
-        subject, *_ = fetched(workloads.REAL_NETWORKS[name], isa_models.machine(next(iter(own))))
+        subject, *_ = fetched(workloads.REAL_NETWORKS[name], Place(next(iter(own))))
         for machine, one in own.items():
             now = subject.on(isa_models.machine(machine)).priced(recipe(one["layers"])).cycles
             change = 100 * (now / one["cycles"] - 1)

@@ -15,10 +15,10 @@ from typing import Any
 
 import pandas as pd
 
-import isa_models
 import simdnn
 import workloads
 from benchmarks.choices import nncf_layers, onnxruntime_order
+from simdnn.networks.sequential import Place
 from simdnn.progress import print_progress
 from simdnn.study.results import Results
 from simdnn.tuning.measured import RecipeRuns
@@ -53,7 +53,7 @@ class _Others:
     """The layers that other tools choose, whatever the machine."""
 
     def __init__(self, network: str, machine: str, max_loss: float, samples: int | None) -> None:
-        subject, judge, _, _ = fetched(workloads.REAL_NETWORKS[network], isa_models.machine(machine), samples)
+        subject, judge, _, _ = fetched(workloads.REAL_NETWORKS[network], Place(machine), samples)
         assert isinstance(subject, ModelSubject)
         self.network, self.samples = network, samples
         self.ranking, self.order = onnxruntime_order(subject)
@@ -61,7 +61,7 @@ class _Others:
 
 
 def _compared(tuned: Tuned, others: _Others, machine: str, max_loss: float, kept: Path) -> Rows:
-    subject, judge, _, _ = fetched(workloads.REAL_NETWORKS[others.network], isa_models.machine(machine), others.samples)
+    subject, judge, _, _ = fetched(workloads.REAL_NETWORKS[others.network], Place(machine), others.samples)
     runs = RecipeRuns(subject, judge, Results(kept))
     base = runs.row(dict.fromkeys(subject.layers, "f32"))
     known = tuned.runs[tuned.runs["machine"] == machine].to_dict("records")

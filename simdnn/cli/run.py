@@ -250,7 +250,7 @@ def _tell(
         written = pd.concat([layers, totals], ignore_index=True) if len(layers) else totals
         output.write(args.output, written, content)
     notes = [f"{mode}: left out, {reason}" for mode, reason in left.items()]
-    notes += [*_remarks(outcome.frames), *_draw(args, outcome)]
+    notes += [*_remarks(outcome.frames), *_other_options(args), *_draw(args, outcome)]
     if args.json:
         output.print_json(content)
     else:
@@ -274,15 +274,22 @@ def _run(
 
 
 def _recipe(args: argparse.Namespace) -> run_kinds.Modes:
-    """The recipe that is to run beside the modes; `args.ranges` are those that its file tells."""
-    args.ranges = None
+    """The recipe that is to run beside the modes; `args.tuned` is what its file tells."""
+    args.ranges, args.tuned = None, {}
     if args.recipe is None:
         return {}
     from simdnn.tuning.tuned import read_recipe
 
     content = read_recipe(args.recipe)
-    args.ranges = content["ranges"] or None
+    args.ranges, args.tuned = content["ranges"] or None, content
     return {recipe(content["modes"]): args.isa}
+
+
+def _other_options(args: argparse.Namespace) -> list[str]:
+    """A remark on options that a recipe was tuned with and this run has otherwise, where its file tells them."""
+    own = {name: value for name, value in args.tuned.items() if name in ("isa", "threads", "dispatch")}
+    other = [f"{name} {value or 'any'}" for name, value in own.items() if value != getattr(args, name)]
+    return [f"recipe: tuned with {', '.join(other)}, which this run has otherwise"] if other else []
 
 
 def _recipes(args: argparse.Namespace, targets: Mapping[str, AnyMachine]) -> dict[str, _Choice]:

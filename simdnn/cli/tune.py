@@ -11,7 +11,17 @@ import workloads
 from isa_models import InvalidArgument
 from isa_models.errors import unknown_name
 from simdnn.cli import output, run_show
-from simdnn.cli.options import add_workers, check_model, check_workers, comma_list
+from simdnn.cli.options import (
+    add_set,
+    add_shape,
+    add_workers,
+    check_model,
+    check_workers,
+    comma_list,
+    machine_with,
+    shapes_of,
+)
+from simdnn.libraries import LIBRARIES, versions
 from simdnn.progress import shown
 
 if TYPE_CHECKING:
@@ -56,6 +66,15 @@ def add(subparsers: Any) -> None:
         f"{', '.join(workloads.REAL_NETWORKS)}",
     )
     parser.add_argument("--machine", default="zen4", metavar="M,…", help="a machine, or several side by side (zen4)")
+    add_set(parser)
+    parser.add_argument("--isa", help="ISA cap: kernels beyond it are not used (the machine's own)")
+    parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of a kernel (1)")
+    parser.add_argument(
+        "--dispatch",
+        choices=("fastest", *LIBRARIES),
+        default="fastest",
+        help=f"how kernels are picked: by estimated cycles, or as {versions()} does (fastest)",
+    )
     parser.add_argument("--modes", metavar="MODE,…", help="to choose from, as `simdnn list modes` names them")
     parser.add_argument(
         "--max-loss",
@@ -68,6 +87,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "--feeds", type=Path, metavar="FILE.npz", help="inputs that recipes are judged on (random ones)"
     )
+    add_shape(parser)
     parser.add_argument("--calibrate", type=Path, metavar="FILE.npz", help="inputs that ranges are from (those judged)")
     parser.add_argument("--labels", type=Path, metavar="FILE.npy", help="the class of each sample of the feeds")
     counts = ", ".join(f"{network.name}: {network.count}" for network in workloads.REAL_NETWORKS.values())
@@ -93,12 +113,17 @@ def main(args: argparse.Namespace) -> int:
     check_model(args.model, known)
     if args.model not in known and not args.model.lower().endswith(".onnx"):
         raise unknown_name("network", args.model, (*known, "MODEL.onnx"))
-    machines = comma_list(args.machine)
+    named = comma_list(args.machine) if " with " not in args.machine else [args.machine]  # which may list figures
+    machines = [machine_with(name, args.set) for name in named]
     with output.kept_in(args.results), shown() as progress:
         progress(0, 1, "f32 runs, and what ranges are from")
         tuned = tune(
             args.model,
-            machine=machines if len(machines) > 1 else args.machine,
+            machine=machines,
+            isa=args.isa,
+            threads=args.threads,
+            dispatch=args.dispatch,
+            shapes=shapes_of(args.shape) if args.shape else None,
             feeds=_feeds(args.model, args.feeds),
             labels=args.labels and numpy_files.one(args.labels, "labels"),
             calibrate=_feeds(args.model, args.calibrate),
@@ -142,7 +167,9 @@ def _shown(tuned: Tuned) -> str:
     if tuned.measure == "sqnr_db":
         front = front.drop(columns="sqnr_db")
     table = output.table(front.rename(columns={"quality": tuned.measure}), {**_FORMATS, tuned.measure: "{:.4g}".format})
-    parts = [f"{tuned.name} on {', '.join(tuned.front['machine'].unique())}", table]
+    under = ", ".join(f"{name} {value}" for name, value in tuned.options.items() if value not in (None, 1, "fastest"))
+    where = ", ".join(tuned.front["machine"].unique()) + (f" ({under})" if under else "")
+    parts = [f"{tuned.name} on {where}", table]
     if one:
         layers = tuned.table().rename(columns={"quality_lost": "lost_db"} if tuned.measure == "sqnr_db" else {})
         parts.append(f"row {tuned.best}, layer by layer\n{output.table(layers, _FORMATS)}")

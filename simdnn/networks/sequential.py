@@ -87,9 +87,14 @@ class Place:
     """Where layers run: the keyword arguments that every primitive takes."""
 
     machine: str | AnyMachine
-    isa: str | None
+    isa: str | None = None
     threads: int = 1
     dispatch: str = "fastest"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What it says beside the machine."""
+        return {"isa": self.isa, "threads": self.threads, "dispatch": self.dispatch}
 
     @property
     def target(self) -> Target:

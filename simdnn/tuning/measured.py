@@ -208,7 +208,8 @@ class RecipeRuns:
             getattr(self.judge.metric, "__qualname__", type(self.judge.metric).__name__) if self.judge.metric else ""
         )
         labels = b"" if self.judge.labels is None else np.ascontiguousarray(self.judge.labels).tobytes()
-        told = f"tune {self.subject.machine.name} {self.judge.measure} {metric} {self.few} "
+        where = f"{self.subject.machine.name} {self.subject.place.options}"
+        told = f"tune {where} {self.judge.measure} {metric} {self.few} "
         own = hashlib.sha256(told.encode() + labels)
         for part in self.subject.content(self.few):
             own.update(part)

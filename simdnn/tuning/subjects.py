@@ -22,6 +22,7 @@ from simdnn.networks.mixed import placed, rewritten
 from simdnn.networks.modes import Calibrated, in_recipe
 from simdnn.networks.precision import MODES, Mode, recipe
 from simdnn.networks.runner import product_type
+from simdnn.networks.sequential import Place
 from simdnn.primitives import Attr
 from simdnn.quantize import Activation
 from workloads import Classifier
@@ -51,14 +52,17 @@ class RecipeRun:
 
 
 class Subject(Protocol):
-    """A network on a machine. `groups`: layers that have one mode at first, each in one, which are halved `halvings`
-    times; `convolutions`: layers that take no mode of products alone; `borders`: pairs of layers, the second reading
-    the first. `enumerable`: how many recipes are few enough to be run all; else the search takes `rounds` of at most
-    `a_round` recipes, and where it goes by few feeds, at most `shown` of its front are run over all.
+    """A network at a place: on a machine, up to an ISA cap, by kernels picked in some way. `groups`: layers that have
+    one mode at first, each in one, which are halved `halvings` times; `convolutions`: layers that take no mode of
+    products alone; `borders`: pairs of layers, the second reading the first. `enumerable`: how many recipes are few
+    enough to be run all; else the search takes `rounds` of at most `a_round` recipes, and where it goes by few feeds,
+    at most `shown` of its front are run over all.
     """
 
-    machine: AnyMachine
+    place: Place
 
+    @property
+    def machine(self) -> AnyMachine: ...
     @property
     def layers(self) -> tuple[str, ...]: ...
     @property
@@ -109,7 +113,7 @@ class TrainedSubject:
     """
 
     net: Classifier
-    machine: AnyMachine
+    place: Place
     enumerable: int = 2048
     a_round: int = 48
     rounds: int = 16
@@ -122,6 +126,10 @@ class TrainedSubject:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_held": OrderedDict()}  # which may be large, and is found again
+
+    @property
+    def machine(self) -> AnyMachine:
+        return self.place.target.machine
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -138,10 +146,6 @@ class TrainedSubject:
     @property
     def borders(self) -> list[tuple[str, str]]:
         return list(pairwise(self.layers))
-
-    @cached_property
-    def place(self) -> sequential.Place:
-        return sequential.Place(self.machine, None)
 
     def count(self, few: bool) -> int:
         return 1
@@ -174,11 +178,12 @@ class TrainedSubject:
         return replace(self.run(modes), outputs=[])
 
     def on(self, machine: AnyMachine) -> TrainedSubject:
-        return TrainedSubject(self.net, machine, self.enumerable, self.a_round, self.rounds, self.shown)
+        place = replace(self.place, machine=machine)
+        return TrainedSubject(self.net, place, self.enumerable, self.a_round, self.rounds, self.shown)
 
     def onnx(self, modes: Mapping[str, str]) -> Any:
         feeds = [{"images": self.net.train_images[: sequential.CALIBRATION_IMAGES]}]
-        return ModelSubject(onnx_model(self.net), self.machine, feeds, feeds).onnx(modes)
+        return ModelSubject(onnx_model(self.net), self.place, feeds, feeds).onnx(modes)
 
     def ranges(self) -> Mapping[str, tuple[float, float]]:
         return {}
@@ -204,7 +209,7 @@ class TrainedSubject:
     def _activations(self, mode: Mode) -> Sequence[Activation]:
         scheme = sequential.scheme_of(mode)
         if scheme.activations not in self._stored:
-            place = replace(self.place, isa=MODES["f32"].isa(self.machine))
+            place = replace(self.place, isa=MODES["f32"].isa(self.machine, self.place.isa))
             self._stored[scheme.activations] = sequential.activations(self.net, place, scheme)
         return self._stored[scheme.activations]
 
@@ -219,7 +224,7 @@ class ModelSubject:
     """An ONNX model over feeds; costs are of the first of them. `few`: how many are enough for sensitivities (all)."""
 
     model: Model
-    machine: AnyMachine
+    place: Place
     feeds: Sequence[Mapping[str, Array]]
     calibration: Sequence[Mapping[str, Array]]
     few: int | None = None
@@ -239,6 +244,10 @@ class ModelSubject:
     @cached_property
     def memo(self) -> Memo:
         return Memo(_REMEMBERED)
+
+    @property
+    def machine(self) -> AnyMachine:
+        return self.place.target.machine
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -266,16 +275,16 @@ class ModelSubject:
 
     def run(self, modes: Mapping[str, str], few: bool = False) -> RecipeRun:
         network, where = self._placed(modes)
-        how: dict[str, Any] = {"machine": self.machine, "attr": Attr(), "placed": where, "memo": self.memo}
+        how: dict[str, Any] = {**vars(self.place), "attr": Attr(), "placed": where, "memo": self.memo}
         results = [network.run(feed, **how) for feed in self.feeds[: self.few if few else None]]
         return self._told(results[0], [dict(result.outputs) for result in results])
 
     def priced(self, modes: Mapping[str, str]) -> RecipeRun:
         network, where = self._placed(modes)
-        return self._told(network.estimate(self.feeds[0], machine=self.machine, attr=Attr(), placed=where), [])
+        return self._told(network.estimate(self.feeds[0], **vars(self.place), attr=Attr(), placed=where), [])
 
     def on(self, machine: AnyMachine) -> ModelSubject:
-        other = replace(self, machine=machine)
+        other = replace(self, place=replace(self.place, machine=machine))
         vars(other).update(calibrated=self.calibrated, memo=self.memo)
         return other
 
@@ -302,7 +311,7 @@ class ModelSubject:
     def _placed(self, modes: Mapping[str, str]) -> tuple[Any, Any]:
         mode = recipe(modes)
         network = in_recipe(self.calibrated, mode)
-        return network, placed(network, mode, self.machine, None)
+        return network, placed(network, mode, self.machine, self.place.isa)
 
 
 def _kernel(run: NodeRun) -> tuple[str, str, float]:
@@ -311,15 +320,15 @@ def _kernel(run: NodeRun) -> tuple[str, str, float]:
     return run.implementation, product_type(run.implementation, ", ".join(types)), float(run.cost.cycles)
 
 
-def trained(net: Classifier, machine: AnyMachine, images: Array | None, labels: Array | None) -> TrainedSubject:
+def trained(net: Classifier, place: Place, images: Array | None, labels: Array | None) -> TrainedSubject:
     """A classifier over samples of the caller's, or its own."""
     if images is None:
-        return TrainedSubject(net, machine)
+        return TrainedSubject(net, place)
     wanted = net.test_images.shape[1:]
     if not isinstance(images, np.ndarray) or images.shape[1:] != wanted or not len(images):
         raise InvalidArgument(f"feeds of {net.name}: {getattr(images, 'shape', type(images).__name__)}; (N, {wanted})")
     known = labels if labels is not None else np.zeros(len(images), np.uint8)
-    return TrainedSubject(replace(net, test_images=images.astype(np.float32), test_labels=known), machine)
+    return TrainedSubject(replace(net, test_images=images.astype(np.float32), test_labels=known), place)
 
 
 def _digest(values: Array) -> str:

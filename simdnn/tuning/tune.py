@@ -22,6 +22,7 @@ from simdnn.networks.load import read
 from simdnn.networks.modes import left_open, listed_feeds, overlap_of, random_feeds, telling_open
 from simdnn.networks.network import load
 from simdnn.networks.precision import MODES, Mode, choose
+from simdnn.networks.sequential import Place
 from simdnn.primitives.checks import keywords
 from simdnn.progress import Progress, shows
 from simdnn.study.results import Results
@@ -54,6 +55,10 @@ def tune(
     metric: Metric | None = None,
     calibrate: Feeds | None = None,
     modes: Iterable[str] | None = None,
+    isa: str | None = None,
+    threads: int = 1,
+    dispatch: str = "fastest",
+    shapes: Mapping[str, Sequence[int]] | None = None,
     samples: int | None = None,
     max_loss: float | None = None,
     min_db: float | None = None,
@@ -66,7 +71,9 @@ def tune(
     """The front of recipes that put each layer of a network in a precision mode of its own: quality against cycles.
 
     `model`: an ONNX model, or the name of a trained network, which brings data ("digits"; once fetched, "ocr").
-    `machine`: one, or several, each with a front. `feeds`: what recipes are judged on, a dict of arrays by input name
+    `machine`: one, or several, each with a front; `isa`, `threads` and `dispatch` as in `simdnn.matmul`: under
+    dispatch="onednn" the recipes are of the kernels that oneDNN picks. `shapes`: sizes of random feeds that the model
+    leaves open (1). `feeds`: what recipes are judged on, a dict of arrays by input name
     or a list of them (random ones where none are given, which tell little of quality); `calibrate`: those that integers
     take their ranges from (the same ones where none are given, which is said in `notes`; a trained network has training
     data). `samples`: by how many a fetched network is judged (its own number).
@@ -86,7 +93,7 @@ def tune(
     `if __name__ == "__main__"`), `dask` the address of a Dask scheduler instead: the front is the same, bit for bit.
 
     Raises `InvalidArgument` and `UnknownName` for what does not fit, `Unimplemented` for a model that is stored in
-    integers, and `SimdnnError` where no recipe meets the bounds.
+    integers and for a library on a GPU, and `SimdnnError` where no recipe meets the bounds.
 
     >>> import simdnn
     >>> tuned = simdnn.tune("cancer", machine="zen4", modes=["f32", "int8-vnni"], max_loss=0.01)
@@ -95,14 +102,17 @@ def tune(
     """
     bounds = {"max_loss": max_loss, "min_db": min_db, "faster_than": faster_than}
     _check(bounds, samples, jobs, dask, {"metric": metric, "progress": progress}, results)
-    targets = _machines(machine)
-    chosen = _modes(targets, modes)
+    places = [Place(one, isa, threads, dispatch) for one in _machines(machine)]
+    targets = [place.target.machine for place in places]
+    chosen = _modes(targets, modes, isa)
+    if shapes is not None and (feeds is not None or not isinstance(shapes, Mapping)):
+        raise InvalidArgument(f"shapes={shapes!r:.60}; a dict of sizes by input name, of random feeds, is needed")
     kept = Results(None if results is None else Path(results))
     measured: dict[str, Finding] = {}
     fronts: dict[str, pd.DataFrame] = {}
     notes: list[str] = []
     try:
-        first, judge, few, said = _subject(model, targets[0], feeds, labels, metric, calibrate, samples)
+        first, judge, few, said = _subject(model, places[0], feeds, labels, metric, calibrate, samples, shapes)
         for target in targets:
             subject = first.on(target) if measured else first
             found = Finding(subject, judge, kept, few, before=next(iter(measured.values()), None))
@@ -110,7 +120,7 @@ def tune(
             if progress:
                 found.told(progress)
             many = jobs or usual(0 if isinstance(subject, TrainedSubject) else WORTH_WORKERS)
-            with crew(Running(subject), lost, jobs=many, dask=dask) as each, telling_open(_open(model, feeds)):
+            with crew(Running(subject), lost, jobs=many, dask=dask) as each, telling_open(_open(model, feeds, shapes)):
                 told = found.run_by(each).search(chosen[target.name])
             found.run_by(None).keeps = None
             asked = _asked(_frame(found), found, chosen[target.name])
@@ -165,8 +175,8 @@ def _machines(machine: object) -> list[AnyMachine]:
     return list({target.name: target for target in found}.values())
 
 
-def _modes(targets: Sequence[AnyMachine], names: Iterable[str] | None) -> dict[str, list[str]]:
-    """The modes to choose from, by machine; of several machines each has those that it can run."""
+def _modes(targets: Sequence[AnyMachine], names: Iterable[str] | None, isa: str | None) -> dict[str, list[str]]:
+    """The modes to choose from, by machine; of several machines each has those that it can run, up to an ISA cap."""
     if isinstance(names, str):
         raise InvalidArgument(f"modes={names!r}; a list of names is needed: {names.split(',')}")
     names = names.tolist() if isinstance(names, np.ndarray) else [*names] if isinstance(names, Iterable) else names
@@ -179,11 +189,12 @@ def _modes(targets: Sequence[AnyMachine], names: Iterable[str] | None) -> dict[s
         if MODES[name].by_token:
             raise InvalidArgument(f"mode {name!r} is of layer tables: no network here quantizes sources as it runs")
     if names is not None and len(targets) == 1:
-        choose(targets[0], wanted)
-    found = {one.name: [name for name in wanted if MODES[name].isa(one)] for one in targets}
+        choose(targets[0], wanted, isa)
+    found = {one.name: [name for name in wanted if MODES[name].isa(one, isa)] for one in targets}
     for name, able in found.items():
         if not able:
-            raise InvalidArgument(f"machine {name!r} has none of the modes {', '.join(wanted)}")
+            under = f" up to {isa}" if isa else ""
+            raise InvalidArgument(f"machine {name!r} has none of the modes {', '.join(wanted)}{under}")
     return found
 
 
@@ -193,12 +204,13 @@ def _usual(mode: Mode) -> bool:
 
 def _subject(
     model: Model | Classifier,
-    machine: Machine | GpuMachine,
+    place: Place,
     feeds: Feeds | None,
     labels: Array | Sequence[int] | None,
     metric: Metric | None,
     calibrate: Feeds | None,
     samples: int | None,
+    shapes: Mapping[str, Sequence[int]] | None,
 ) -> tuple[Subject, Judge, Judge | None, list[str]]:
     """The subject that is run, how it is judged, over few feeds too where those are enough for sensitivities, and notes
     on the data.
@@ -210,7 +222,7 @@ def _subject(
     if isinstance(model, str) and model in workloads.REAL_NETWORKS:
         if any(given is not None for given in (feeds, labels, metric, calibrate)):
             raise InvalidArgument(f"{model!r} brings its data and its metric; feeds are for a model of your own")
-        return fetched(workloads.REAL_NETWORKS[model], machine, samples)
+        return fetched(workloads.REAL_NETWORKS[model], place, samples)
     if samples is not None:
         raise InvalidArgument(f"samples={samples!r:.60} of {model!r:.60}; they are of a fetched network")
     if isinstance(model, str) and model in workloads.NETWORKS:
@@ -218,7 +230,7 @@ def _subject(
     if isinstance(model, Classifier):
         if calibrate is not None:
             raise InvalidArgument(f"calibrate says nothing about {model.name}: ranges are from its training data")
-        return _of_classifier(model, machine, feeds, known, metric)
+        return _of_classifier(model, place, feeds, known, metric)
     notes, several = [], feeds is not None and not isinstance(feeds, Mapping)
     if feeds is None:
         network = load(model)
@@ -226,32 +238,33 @@ def _subject(
             raise InvalidArgument(
                 "the model has no inputs: nothing is computed when it runs, and any recipe is as good"
             )
-        feeds = random_feeds(network, {}, 0)
-        notes += [f"{left_open(names)}: feeds say what it is" for names in [network.sizes()[1]] if names]
+        feeds = random_feeds(network, shapes or {}, 0)
+        open_sizes = left_open(_open(model, None, shapes))
+        notes += [f"{open_sizes}: feeds or shapes say what it is"] if open_sizes else []
         notes.append("judged on random data, seed 0: quality is that of noise, not of your data")
     judged = listed_feeds("feeds", feeds)
     given = judged if calibrate is None else listed_feeds("calibrate", calibrate)
     counts = f"judged on {counted(len(judged), 'feed')}; ranges are from {counted(len(given), 'feed')}"
     notes.append(overlap_of(judged, given) or f"{counts} apart from them")
-    return ModelSubject(model, machine, judged, given), Judge(known, metric, not several), None, notes
+    return ModelSubject(model, place, judged, given), Judge(known, metric, not several), None, notes
 
 
 def _of_classifier(
-    model: Classifier, machine: Machine | GpuMachine, feeds: Feeds | None, labels: Array | None, metric: Metric | None
+    model: Classifier, place: Place, feeds: Feeds | None, labels: Array | None, metric: Metric | None
 ) -> tuple[Subject, Judge, Judge | None, list[str]]:
     """The subject, judges and notes of a network that is trained here, on held-out images where no feeds are given."""
     images = None if feeds is None else _images(model, listed_feeds("feeds", feeds))
-    subject = trained(model, machine, images, labels)
+    subject = trained(model, place, images, labels)
     own = model.test_labels if feeds is None and labels is None and metric is None else labels
     count = len(subject.net.test_images)
     said = f"ranges are from training data; judged on {count} samples" + (" held out" if feeds is None else "")
     return subject, Judge(own, metric, True), None, [said]
 
 
-def _open(model: Model | Classifier, feeds: Feeds | None) -> list[str]:
+def _open(model: Model | Classifier, feeds: Feeds | None, shapes: Mapping[str, Sequence[int]] | None) -> list[str]:
     """The sizes of an ONNX model that were taken as 1, as no feeds tell them."""
     named = isinstance(model, str) and model in (*workloads.NETWORKS, *workloads.REAL_NETWORKS)
-    return [] if feeds is not None or named or isinstance(model, Classifier) else load(model).sizes()[1]
+    return [] if feeds is not None or named or isinstance(model, Classifier) else load(model).sizes(shapes or {})[1]
 
 
 def _classes(labels: object) -> Array:
@@ -279,7 +292,7 @@ def _images(net: Classifier, feeds: Sequence[Mapping[str, Array]]) -> Array:
 
 
 def fetched(
-    network: RealNetwork, machine: AnyMachine, samples: int | None = None
+    network: RealNetwork, place: Place, samples: int | None = None
 ) -> tuple[Subject, Judge, Judge | None, list[str]]:
     """A fetched network over `samples` of its data; the cost is that of the first one. Where there are more than
     a few of them, those few tell sensitivities.
@@ -294,7 +307,7 @@ def fetched(
     notes += [f"the search goes by {few} of the {of}, and all of them decide"] if few else []
     apart = overlap_of(data.samples, data.calibration) or f"ranges are from {len(data.calibration)} other samples"
     notes += [apart] if data.calibration else []
-    subject = ModelSubject(model, machine, data.samples, data.calibration, few, a_round=_A_ROUND, rounds=_ROUNDS)
+    subject = ModelSubject(model, place, data.samples, data.calibration, few, a_round=_A_ROUND, rounds=_ROUNDS)
     small = Judge(None, OwnScore(network, network.data(model, few, 0)), False) if few else None
     return subject, Judge(None, OwnScore(network, data), False), small, notes
 

@@ -52,6 +52,11 @@ class Tuned(Alike):
         """The row that the bounds ask for: the first machine's."""
         return int(self.front.index[self.front["chosen"]][0])
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """The ISA cap (None: the machine's own), the threads and the dispatch that all rows were run under."""
+        return next(iter(self._measured.values())).subject.place.options
+
     def recipe(self, row: int) -> dict[str, str]:
         """The mode of each layer in a row of the front, by the row's label. Raises `InvalidArgument`."""
         if isinstance(row, bool) or row not in self._recipes:
@@ -87,7 +92,13 @@ class Tuned(Alike):
         target, subject = Path(path), self._measured[machine].subject
         if target.suffix.lower() not in (".json", ".onnx"):
             raise unknown_name("file format", target.suffix or target.name, (".json", ".onnx"))
-        content: dict[str, Any] = {"format": FORMAT, "model": self.name, "machine": machine, "modes": modes}
+        content: dict[str, Any] = {
+            "format": FORMAT,
+            "model": self.name,
+            "machine": machine,
+            **self.options,
+            "modes": modes,
+        }
         if target.suffix.lower() == ".onnx":
             import onnx
 
@@ -129,11 +140,12 @@ class Tuned(Alike):
 
     @cached_property
     def content(self) -> dict[str, Any]:
-        """The content of JSON: model, measure, notes, front, and the recipes by row."""
+        """The content of JSON: model, options, measure, notes, front, and the recipes by row."""
         rows: list[dict[str, Any]] = json.loads(pd.DataFrame(self.front).to_json(orient="records", double_precision=15))
         recipes = {str(row): modes for row, modes in self._recipes.items()}
         return {
             "model": self.name,
+            **self.options,
             "measure": self.measure,
             "notes": list(self.notes),
             "front": [{"row": int(r), **found} for r, found in zip(self.front.index, rows, strict=True)],
@@ -175,7 +187,7 @@ def text_of(modes: Mapping[str, str]) -> str:
 
 
 def read_recipe(path: str | Path) -> dict[str, Any]:
-    """A recipe's file: modes, ranges, the model's and the machine's name. Raises `InvalidArgument` for another file."""
+    """A recipe's file: modes, ranges, names of model and machine, options. `InvalidArgument` for another file."""
     try:
         content = json.loads(untrusted.plain(Path(path)).decode("utf-8"))
         if not isinstance(content, dict):

@@ -12,6 +12,7 @@ from simdnn.networks import large_tensors, mixed, quantize
 from simdnn.networks.memo import Memo
 from simdnn.networks.modes import Calibrated, in_recipe
 from simdnn.networks.precision import MODES, recipe
+from simdnn.networks.sequential import Place
 from simdnn.primitives import Attr
 from simdnn.tuning.subjects import ModelSubject
 
@@ -57,13 +58,13 @@ def outputs(calibrated: Calibrated, modes: dict[str, str], memo: Memo | None = N
 
 def test_recipes_from_a_shelf_are_those_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
     shared, memo = Calibrated(MODEL, [FEED]), Memo()
-    subject = ModelSubject(MODEL, ZEN4, [FEED], [FEED])
+    subject = ModelSubject(MODEL, Place(ZEN4), [FEED], [FEED])
     assert len(shared.mixable.model.SerializeToString()) < 5000 < len(MODEL.SerializeToString())
     found = [(outputs(shared, modes, memo), subject.onnx(modes)) for modes in RECIPES]
     again = [outputs(shared, modes) for modes in RECIPES]
     monkeypatch.setattr(mixed, "Shelf", lambda: large_tensors.Shelf(least=1 << 40))
     for modes, (values, made), second in zip(RECIPES, found, again, strict=True):
-        alone, theirs = Calibrated(MODEL, [FEED]), ModelSubject(MODEL, ZEN4, [FEED], [FEED])
+        alone, theirs = Calibrated(MODEL, [FEED]), ModelSubject(MODEL, Place(ZEN4), [FEED], [FEED])
         assert len(alone.mixable.model.SerializeToString()) > 5000
         assert values.tobytes() == second.tobytes() == outputs(alone, modes).tobytes(), modes
         assert made.SerializeToString(deterministic=True) == theirs.onnx(modes).SerializeToString(deterministic=True)

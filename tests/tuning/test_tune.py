@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import isa_models
 import simdnn
 import workloads
 from isa_models import InvalidArgument, SimdnnError, UnknownName
@@ -101,7 +100,7 @@ def test_the_search_finds_the_front_of_errors_without_running_all(
     """Where there are too many recipes to run all: the same points, from some of them."""
     net = workloads.NETWORKS[name]()
     net = replace(net, test_images=net.test_images[:64], test_labels=net.test_labels[:64])
-    every, some = (TrainedSubject(net, isa_models.machine(machine), limit) for limit in (2048, 0))
+    every, some = (TrainedSubject(net, sequential.Place(machine), limit) for limit in (2048, 0))
     some._held, some._costs = every._held, every._costs  # layers that ran once
     found = []
     for subject in (every, some):
@@ -245,7 +244,7 @@ def test_a_cluster_finds_the_same_front() -> None:
 
 def test_a_worker_that_dies_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """The others' rows are there all the same."""
-    subject = TrainedSubject(workloads.cancer(), isa_models.machine("zen4"))
+    subject = TrainedSubject(workloads.cancer(), sequential.Place("zen4"))
     runs = RecipeRuns(subject, Judge(None, None, True), Results(None))
     whole = [dict.fromkeys(LAYERS, mode) for mode in ("f32", "bf16")]
     here = Running(subject)

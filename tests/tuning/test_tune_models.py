@@ -17,6 +17,7 @@ from simdnn.cli import main
 from simdnn.cli.tune import _shown
 from simdnn.networks.modes import run_model
 from simdnn.networks.precision import choose
+from simdnn.networks.sequential import Place
 from simdnn.study.results import Results
 from simdnn.tuning import Tuned, finding
 from simdnn.tuning.finding import Finding
@@ -66,6 +67,50 @@ def test_the_results_of_another_model_are_kept_apart(model: Any, tmp_path: Path)
     assert len(path.read_text().splitlines()) == 3 and one.runs["cycles"][0] != other.runs["cycles"][0]
 
 
+@pytest.mark.parametrize("trained", [False, True])
+def test_recipes_of_a_librarys_kernels(
+    trained: bool, model: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rows are what a run of the recipe gives under the same cap and dispatch, which its file names."""
+    import onnx
+
+    feeds, names = {"images": workloads.cancer().test_images[:4]}, ["int8-fast", "int8-exact"]
+    how = {"isa": "avx512_core", "dispatch": "onednn", "threads": 2}
+    subject = "cancer" if trained else model
+    kept = tmp_path / "kept.jsonl"
+    plain, tuned = (
+        simdnn.tune(subject, machine="zen4", modes=names, feeds=None if trained else feeds, results=kept, **options)
+        for options in ({}, how)
+    )
+    assert tuned.options == how and plain.options == {"isa": None, "dispatch": "fastest", "threads": 1}
+    assert set(tuned.runs["cycles"]).isdisjoint(plain.runs["cycles"])
+    tuned.save(tmp_path / "r.json")
+    assert how.items() <= json.loads((tmp_path / "r.json").read_text()).items()
+    onnx.save(model, tmp_path / "m.onnx")
+    np.savez(tmp_path / "feeds.npz", **feeds)
+    data = [] if trained else ["--feeds", str(tmp_path / "feeds.npz")]
+    words = ["run", "cancer" if trained else str(tmp_path / "m.onnx"), *data, "--recipe", str(tmp_path / "r.json")]
+    words += ["--modes", "f32", "--json"]
+    given = [word for name, value in how.items() for word in (f"--{name}", str(value))]
+    assert main([*words, *given]) == 0
+    row = json.loads(capsys.readouterr().out)["totals"][-1]
+    assert row["mode"] == "recipe" and row["cycles"] == pytest.approx(tuned.front["cycles"][tuned.best])
+    assert row["sqnr_db"] == pytest.approx(tuned.front["sqnr_db"][tuned.best])
+    assert main(words[:-1]) == 0
+    said = "recipe: tuned with isa avx512_core, threads 2, dispatch onednn, which this run has otherwise"
+    assert said in capsys.readouterr().out
+
+
+def test_sizes_of_random_data(model: Any) -> None:
+    of = {"machine": "zen4", "modes": ["f32"]}
+    two = simdnn.tune(model, shapes={"images": (2, 30, 1, 1)}, **of)
+    assert "leaves open" in " ".join(simdnn.tune(model, **of).notes) and "leaves open" not in " ".join(two.notes)
+    with pytest.raises(simdnn.InvalidArgument, match="of random feeds, is needed"):
+        simdnn.tune(model, shapes={"N": 2}, feeds={"images": workloads.cancer().test_images[:2]}, **of)
+    with pytest.raises(simdnn.Unimplemented, match="picks on GPUs is not modelled"):
+        simdnn.tune(model, machine=["zen4", "b580"], modes=["f32"], dispatch="onednn")
+
+
 @pytest.fixture(scope="module")
 def model() -> Any:
     pytest.importorskip("onnx")
@@ -108,7 +153,7 @@ def test_the_search_finds_the_front_of_a_random_network() -> None:
     graph = onnx.helper.make_graph(nodes, "random", ports[:1], ports[1:], weights)
     made = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
     feeds = [{"x": rng.normal(size=(5, rows)).astype(np.float32)}]
-    every = ModelSubject(made, isa_models.machine("zen4"), feeds, feeds)
+    every = ModelSubject(made, Place("zen4"), feeds, feeds)
     fronts, counts = [], []
     for enumerable in (128, 0):
         every.enumerable = enumerable
@@ -159,7 +204,7 @@ def test_few_feeds_find_what_all_confirm(model: Any, monkeypatch: pytest.MonkeyP
     feeds = [{"images": net.test_images[at : at + 4]} for at in range(0, 16, 4)]
     calibrate = [{"images": net.train_images[:32]}]
     zen4, judge = isa_models.machine("zen4"), Judge(None, None, False)
-    subject = ModelSubject(model, zen4, feeds, calibrate, few=1, enumerable=0, a_round=6, rounds=2, shown=3)
+    subject = ModelSubject(model, Place(zen4), feeds, calibrate, few=1, enumerable=0, a_round=6, rounds=2, shown=3)
     found = Finding(subject, judge, Results(None), judge)
     told: list[tuple[int, int, str]] = []
     found.told(lambda *args: told.append(args))
@@ -171,8 +216,8 @@ def test_few_feeds_find_what_all_confirm(model: Any, monkeypatch: pytest.MonkeyP
     assert found.full.modes[: len(names)] == uniform and 0 < len(found.full.modes) - len(names) <= 3
     assert len(found.few.modes) > len(found.full.modes)
     row = found.full.row(found.full.modes[-1])
-    alone = ModelSubject(model, zen4, feeds, calibrate).run(found.full.modes[-1])
-    reference = ModelSubject(model, zen4, feeds, calibrate).run(uniform[0])
+    alone = ModelSubject(model, Place(zen4), feeds, calibrate).run(found.full.modes[-1])
+    reference = ModelSubject(model, Place(zen4), feeds, calibrate).run(uniform[0])
     assert row["cycles"] == alone.cycles and row["sqnr_db"] == judge.sqnr_db(alone.outputs, reference.outputs)
     few = found.few.row(found.full.modes[-1])
     assert few["cycles"] == row["cycles"] and few["sqnr_db"] != row["sqnr_db"]
@@ -184,7 +229,7 @@ def test_modes_that_are_one_run_over_all_feeds_once(model: Any, monkeypatch: pyt
     images = workloads.cancer().test_images
     feeds = [{"images": images[at : at + 1]} for at in range(3)]
     judge, names = Judge(None, None, False), ["f32", "fpmath-bf16", "fpmath-tf32"]
-    subject = ModelSubject(model, isa_models.machine("zen4"), feeds, feeds, 1, 0, a_round=1, rounds=1, shown=1)
+    subject = ModelSubject(model, Place("zen4"), feeds, feeds, 1, 0, a_round=1, rounds=1, shown=1)
     ran: list[str] = []
     was = ModelSubject.run
     monkeypatch.setattr(
@@ -205,7 +250,7 @@ def test_a_mode_that_is_another_one_elsewhere_lends_nothing(model: Any, monkeypa
     images = workloads.cancer().test_images
     feeds = [{"images": images[at : at + 1]} for at in range(2)]
     judge, names = Judge(None, None, False), ["f32", "fpmath-bf16", "int8-vnni"]
-    first = ModelSubject(model, isa_models.machine("zen4"), feeds, feeds, 1, 0, a_round=1, rounds=1, shown=1)
+    first = ModelSubject(model, Place("zen4"), feeds, feeds, 1, 0, a_round=1, rounds=1, shown=1)
     one = Finding(first, judge, Results(None), judge)
     one.search(names)
     other = Finding(first.on(isa_models.machine("clx")), judge, Results(None), judge, before=one)
@@ -220,7 +265,7 @@ def test_saturating_sums_are_lent_to_their_like(model: Any) -> None:
     images = workloads.cancer().test_images
     feeds = [{"images": images[at : at + 1]} for at in range(2)]
     judge = Judge(None, None, False)
-    first = ModelSubject(model, isa_models.machine("zen4"), feeds, feeds, 1)
+    first = ModelSubject(model, Place("zen4"), feeds, feeds, 1)
     modes = {name: dict.fromkeys(first.layers, name) for name in ("f32", "int8-fast")}
     one = RecipeRuns(first, judge, Results(None))
     one.rows([*modes.values()])
@@ -240,7 +285,7 @@ def test_a_bound_says_which_recipes_are_confirmed(model: Any, monkeypatch: pytes
     feeds = [{"images": net.test_images[at : at + 4]} for at in range(0, 16, 4)]
     judge, calibrate = Judge(None, None, False), [{"images": net.train_images[:32]}]
     zen4 = isa_models.machine("zen4")
-    subject = ModelSubject(model, zen4, feeds, calibrate, 1, 0, a_round=24, rounds=2, shown=12)
+    subject = ModelSubject(model, Place(zen4), feeds, calibrate, 1, 0, a_round=24, rounds=2, shown=12)
     found = Finding(subject, judge, Results(None), judge)
     found.keeps = lambda row: bool(row["sqnr_db"] >= 58)
     found.search(names)
@@ -250,7 +295,7 @@ def test_a_bound_says_which_recipes_are_confirmed(model: Any, monkeypatch: pytes
     first = good.index(True)
     assert first > 0 and ran[first - 1] and not good[first - 1]
     monkeypatch.setattr(finding, "MOST_ALONE", 100)
-    every = ModelSubject(model, zen4, feeds, calibrate, enumerable=125)
+    every = ModelSubject(model, Place(zen4), feeds, calibrate, enumerable=125)
     truth = Finding(every, judge, Results(None))
     truth.search(names)
     best = [min(row["cycles"] for row in one.full.rows(one.full.modes) if found.keeps(row)) for one in (found, truth)]
@@ -266,7 +311,7 @@ def test_machines_side_by_side_share_the_search(model: Any, monkeypatch: pytest.
     judge = Judge(None, None, False)
     first = ModelSubject(
         model,
-        isa_models.machine("zen4"),
+        Place("zen4"),
         feeds,
         [{"images": net.train_images[:32]}],
         1,
@@ -287,7 +332,7 @@ def test_machines_side_by_side_share_the_search(model: Any, monkeypatch: pytest.
     own = len(other.few.modes) - other.few.lent
     assert ran.count(True) <= own + 1 < len(other.few.modes) / 2  # f32 too, which their outputs are compared with
     assert any("errors that they had on zen4" in line for line in notes)
-    alone = ModelSubject(model, isa_models.machine("spr"), feeds, first.calibration)
+    alone = ModelSubject(model, Place("spr"), feeds, first.calibration)
     reference = alone.run(dict.fromkeys(alone.layers, "f32"))
     for modes in other.full.modes:
         row, run = other.full.row(modes), alone.run(modes)
@@ -299,7 +344,7 @@ def test_many_layers_alike_share_a_mode(model: Any, monkeypatch: pytest.MonkeyPa
     """Where there are too many to try each: those whose names differ in numbers alone."""
     monkeypatch.setattr("simdnn.tuning.subjects.MOST_ALONE", 2)
     feeds = [{"images": workloads.cancer().test_images[:4]}]
-    subject = ModelSubject(model, isa_models.machine("zen4"), feeds, feeds, halvings=0)
+    subject = ModelSubject(model, Place("zen4"), feeds, feeds, halvings=0)
     found = Finding(subject, Judge(None, None, False), Results(None))
     found.search(["f32", "bf16"])
     assert [text_of(modes) for modes in found.full.modes] == ["all f32", "all bf16"]
@@ -321,7 +366,7 @@ def test_a_layer_unlike_the_others_is_found_by_halves(monkeypatch: pytest.Monkey
     graph = onnx.helper.make_graph(nodes, "alike", ports[:1], ports[1:], stored)
     made = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
     feeds = [{"x0": rng.normal(size=(16, size)).astype(np.float32)}]
-    subject = ModelSubject(made, isa_models.machine("clx"), feeds, feeds, halvings=3, a_round=4, rounds=1, enumerable=1)
+    subject = ModelSubject(made, Place("clx"), feeds, feeds, halvings=3, a_round=4, rounds=1, enumerable=1)
     found = Finding(subject, Judge(None, None, False), Results(None))
     found.search(["f32", "int8-vnni"])
     assert [len(group) for group in found.groups] == [4, 1, 1, 2] and found.groups[2] == (f"block.{odd}",)
@@ -338,7 +383,7 @@ def test_recipes_that_begin_alike_follow_each_other(model: Any, monkeypatch: pyt
         ModelSubject, "run", lambda self, modes, few=False: (ran.append(text_of(modes)), was(self, modes, few))[1]
     )
     feeds = [{"images": workloads.cancer().test_images[:2]}]
-    subject = ModelSubject(model, isa_models.machine("zen4"), feeds, feeds)
+    subject = ModelSubject(model, Place("zen4"), feeds, feeds)
     runs = RecipeRuns(subject, Judge(None, None, False), Results(None))
     asked = [{"fc1": a, "fc2": b, "fc3": "f32"} for a in ("bf16", "f32") for b in ("bf16", "f32")]
     rows = runs.rows(asked)
@@ -353,7 +398,7 @@ def test_few_feeds_are_known_whatever_the_others_are(model: Any, tmp_path: Path)
     calibrate = [{"images": workloads.cancer().train_images[:4]}]
     keys = []
     for count in (3, 4):
-        subject = ModelSubject(model, isa_models.machine("zen4"), feeds[:count], calibrate, few=1)
+        subject = ModelSubject(model, Place("zen4"), feeds[:count], calibrate, few=1)
         rows = [RecipeRuns(subject, Judge(None, None, False), Results(None), few) for few in (True, False)]
         keys.append([one._identity for one in rows])
     assert keys[0][0] == keys[1][0] and keys[0][1] != keys[1][1]
