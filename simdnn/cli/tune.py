@@ -113,8 +113,7 @@ def main(args: argparse.Namespace) -> int:
     check_model(args.model, known)
     if args.model not in known and not args.model.lower().endswith(".onnx"):
         raise unknown_name("network", args.model, (*known, "MODEL.onnx"))
-    named = comma_list(args.machine) if " with " not in args.machine else [args.machine]  # which may list figures
-    machines = [machine_with(name, args.set) for name in named]
+    machines = [machine_with(name, args.set) for name in comma_list(args.machine)]
     with output.kept_in(args.results), shown() as progress:
         progress(0, 1, "f32 runs, and what ranges are from")
         tuned = tune(

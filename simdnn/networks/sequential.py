@@ -93,7 +93,7 @@ class Place:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What it says beside the machine."""
+        """The ISA cap, the threads and the dispatch."""
         return {"isa": self.isa, "threads": self.threads, "dispatch": self.dispatch}
 
     @property
