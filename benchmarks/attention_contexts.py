@@ -1,0 +1,74 @@
+"""`python -m benchmarks.attention_contexts`: attention of whole contexts, some in a sliding window, beside predicted.
+
+github ai-dynamo/aiconfigurator 095f58a (context_attention_perf of a100_sxm with vLLM 0.14.0, of l40s, h100_sxm and
+h200_sxm with 0.24.0, Apache License 2.0) holds some 5500 to 51 000 problems for each GPU, causal, as many queries as
+keys. Of each 60 in bf16 of 256 queries and more were drawn by chance, and 60 with a window but for the A100, which has
+none, and halved by chance before any was looked at; they stand in docs/validation/data/attention-contexts.csv, in
+microseconds.
+
+Keys lie in pages. For these vLLM's FlashAttention-2 has the kernel that may split keys, with 64 queries a block
+(flash_api.cpp, `force_split_kernel`, of vllm-project/flash-attention 617264c), its FlashAttention-3 at most 128 keys in
+one. A kernel that writes keys and values to the pages runs before, and is counted: its bytes, and what an empty kernel
+takes. FlashAttention-3 has heads that share keys in one block there, which the kernel here has not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+
+import isa_models
+from benchmarks.attention_grid import PAGED_KEYS
+from benchmarks.gemm_grid import count, table
+from benchmarks.gpu_rates import machine_of
+from isa_models import GpuMachine
+from simdnn.kernels.common.attention import AttentionProblem
+from simdnn.kernels.nvidia.attention import FlashAttention
+from simdnn.kernels.nvidia.attention_tiles import MOST_PARTS, flash_tile
+from simdnn.primitives.costs import estimate_on_gpu
+
+PUBLISHED = Path(__file__).resolve().parents[1] / "docs" / "validation" / "data" / "attention-contexts.csv"
+
+
+def kernel_of(problem: AttentionProblem, machine: GpuMachine) -> FlashAttention:
+    """The kernel that vLLM takes."""
+    if machine.platform.name != "hopper":
+        return FlashAttention(problem, machine, flash_tile(problem, machine, "mma", MOST_PARTS))
+    tile = flash_tile(problem, machine, "wgmma")
+    return FlashAttention(problem, machine, replace(tile, keys=min(tile.keys, PAGED_KEYS)))
+
+
+def writing_us(problem: AttentionProblem, machine: GpuMachine) -> float:
+    """Microseconds of the kernel that reads keys and values and writes them to the pages."""
+    moved = 2 * 2 * problem.batch * problem.kv_heads * problem.lk * problem.d * 2
+    return machine.launch_us + moved / machine.sustained_gb_s / 1e3
+
+
+def microseconds(row: pd.Series) -> float:
+    """The model's time of the kernels that were measured."""
+    named = machine_of(row)
+    machine = isa_models.machine(named) if isinstance(named, str) else named
+    assert isinstance(machine, GpuMachine)
+    batch, heads, kv_heads, n, d, window = (
+        int(row[name]) for name in ("batch", "heads", "kv_heads", "queries", "d", "window")
+    )
+    problem = AttentionProblem(
+        batch, heads, kv_heads, n, n, d, d, "bf16", "bf16", d**-0.5, causal=True, window=window
+    )
+    kernel = kernel_of(problem, machine)
+    return estimate_on_gpu(kernel.timed, machine, ()).seconds * 1e6 + writing_us(problem, machine)
+
+
+def main() -> None:
+    """Write the model's times beside the published ones, and count how near they are, with and without a window."""
+    found = table(pd.read_csv(PUBLISHED, keep_default_na=False), microseconds)
+    found.to_csv(PUBLISHED, index=False, lineterminator="\n")
+    for windows, rows in found.groupby(found["window"] > 0):
+        print(f"\n{'in a window' if windows else 'whole'}\n")
+        count(rows)
+
+
+if __name__ == "__main__":
+    main()
