@@ -229,8 +229,9 @@ class Loop(Record):
     what they load into shared memory. `resident`: the workgroups that a core has registers and
     shared memory for at once. `apart`: threads wait for what is brought into shared memory, and not for each other.
     `late`: workgroups stand for others of unequal length, whose last ones work alone so long, in the time of one.
-    `live`: the share of rows that are not zeros that fill up a tile, which take time and next to no energy. All
-    five say nothing about values, only when things happen.
+    `live`: the share of rows that are not zeros that fill up a tile, which take time and next to no energy.
+    `bare`: bytes that a workgroup loads before its first product and stores behind its last one, when it has nothing
+    else to do; a number for each time that it begins anew. All six say nothing about values, only when things happen.
     """
 
     var: str
@@ -243,6 +244,7 @@ class Loop(Record):
     apart: bool = field(default=False, repr=False)
     late: float = field(default=0.0, repr=False)
     live: float = field(default=1.0, repr=False)
+    bare: tuple[int, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()

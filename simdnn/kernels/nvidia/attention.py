@@ -30,6 +30,7 @@ from math import prod
 import numpy as np
 
 from isa_models import GpuMachine
+from isa_models.formats import fmt
 from isa_models.gpu.platforms import MOST_GRFS
 from isa_models.nvidia.mma import MmaShape
 from isa_models.readings.arrays import Array
@@ -168,7 +169,7 @@ class FlashAttention:
         groups, place = self.groups // len(several), Affine.var("group_m") * len(several)
         each = [self.queries(place + n, max(count, few), few) for n, count in enumerate(several)]
         late = self.late(len(several), sum(several))
-        return self.verified(self.nest([step for code in each for step in code], groups, late))
+        return self.verified(self.nest([step for code in each for step in code], groups, late, len(several)))
 
     def late(self, together: int, turns: int) -> float:
         """How long the last workgroups work alone, in the time of one of `together` blocks of queries in so many turns.
@@ -217,15 +218,15 @@ class FlashAttention:
             done += count
         return [*code, *(ahead(self.found(before), AHEAD) if self.overlapped else []), *self.end(place)]
 
-    def nest(self, code: Code, groups: int, late: float = 0.0) -> Code:
-        """Workgroups of a number of blocks of queries of each head, and their threads; behind them those that put the
-        parts of the keys together.
+    def nest(self, code: Code, groups: int, late: float = 0.0, each: int = 1) -> Code:
+        """Workgroups that each have so many blocks of queries, and their threads; behind them those that put the parts of
+        the keys together.
         """
         code = nest([("thread", self.warps)], code, parallel=True, threads=True)
         p, parts = self.problem, [("group_k", self.splits)] if self.splits > 1 else []
-        live = p.lq / (self.groups * self.tile.rows)
+        live, bare = p.lq / (self.groups * self.tile.rows), (self.bare,) * each
         for var, extent in (*parts, ("group_m", groups), ("group_h", p.shared), ("group_b", p.batch * p.kv_heads)):
-            code = [Loop(var, extent, tuple(code), parallel=True, resident=self.resident, late=late, live=live)]
+            code = [Loop(var, extent, tuple(code), True, resident=self.resident, late=late, live=live, bare=bare)]
         return code + (Joined(self).code() if self.splits > 1 else [])
 
     def verified(self, code: Code) -> Program:
@@ -238,6 +239,12 @@ class FlashAttention:
         """Workgroups that an SM has registers (large ones: two warps of each partition) and shared memory for."""
         warps = self.machine.engines_per_core * self.machine.threads_of(MOST_GRFS)
         return max(1, min(warps // self.tile.warps, self.machine.l1.size_bytes // self.tile.shared_bytes))
+
+    @property
+    def bare(self) -> int:
+        """Bytes of queries and of the first block of keys, for which the first product waits, and of what is stored."""
+        rows = min(self.problem.lq, self.tile.rows)
+        return self.tile.size * (2 * (rows + self.tile.keys) + rows * fmt(self.problem.dst).bits // 8)
 
     def start(self) -> Code:
         code: Code = []

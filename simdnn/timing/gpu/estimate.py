@@ -51,6 +51,7 @@ class Nest:
     resident: int = 1  # workgroups that a core has room for at once
     late: float = 0.0  # how long the last workgroups work alone, in the time of one
     live: float = 1.0  # share of its rows that are not zeros that fill up a tile
+    bare: tuple[int, ...] = ()  # bytes that a workgroup moves while it has nothing else to do, each time that it begins
 
     @property
     def group_count(self) -> int:
@@ -69,7 +70,7 @@ def nest_of(statement: Statement) -> Nest:
     """A stage's loops; `Unimplemented` where they are not workgroups around threads."""
     groups: dict[str, int] = {}
     threads: dict[str, int] = {}
-    resident, late, live = 1, 0.0, 1.0
+    resident, late, live, bare = 1, 0.0, 1.0, ()
     body: tuple[Statement, ...] = (statement,)
     while len(body) == 1 and isinstance(body[0], Loop) and body[0].parallel:
         loop = body[0]
@@ -77,8 +78,9 @@ def nest_of(statement: Statement) -> Nest:
             raise Unimplemented(f"workgroups (loop {loop.var!r}) within threads; what works: threads within workgroups")
         (threads if loop.threads else groups)[loop.var] = loop.extent
         resident, late, live = max(resident, loop.resident), max(late, loop.late), min(live, loop.live)
+        bare = max(bare, loop.bare)
         body = loop.body
-    return Nest(groups, threads, body, resident, late, live)
+    return Nest(groups, threads, body, resident, late, live, bare)
 
 
 @dataclass(frozen=True)
@@ -202,13 +204,14 @@ def _stage(program: Program, statement: Statement, machine: GpuMachine, copies: 
     bound = "L2" if from_l2 * shared >= NEAR * cycles else _bound(time)
     chunks = max(1, min(CHUNKS, _iterations(nest.body)))
     name = _stage_name(program, statement)
-    stage = Stage(tiles, cycles, {level: size * shared for level, size in bytes_.items()}, chunks, name)
+    stage = Stage(tiles, cycles + _bare(nest, machine, shared), {level: size * shared for level, size in bytes_.items()}, chunks, name)
     rest = None
     if left:  # fewer on each core, or one
         alike = -(-left // (machine.xe_cores * machine.stacks))
         behind = engine.engine_time(nest.body, machine, per_engine * alike, copied, apart=True).cycles
         sizes = {level: size * alike for level, size in bytes_.items()}
-        rest = Stage(-(-left // alike // machine.stacks), max(behind, from_l2 * alike), sizes, chunks, name)
+        behind = max(behind, from_l2 * alike) + _bare(nest, machine, alike)
+        rest = Stage(-(-left // alike // machine.stacks), behind, sizes, chunks, name)
     tail = Stage(1, cycles * nest.late, name=name) if nest.late else None
     return StageCost(nest, time, (reads, writes), (l2[0], l2[1]), dram, stage, bound, rest, tail, shared)
 
@@ -219,6 +222,13 @@ def _shared_out(nest: Nest, machine: GpuMachine) -> tuple[int, int]:
     if nest.resident == 1 or nest.group_count <= cores * nest.resident:
         return min(nest.resident, -(-nest.group_count // cores)), 0
     return nest.resident, nest.group_count % (cores * nest.resident)
+
+
+def _bare(nest: Nest, machine: GpuMachine, together: int) -> float:
+    """Cycles in which workgroups that begin together wait for their first data, and for their results to be stored: their
+    bytes at a core's share of L2, the way to memory less that to L2, which the engine waits for, and L2's for results.
+    """
+    return sum(machine.latency.dram + together * size / machine.l2.bytes_per_cycle for size in nest.bare)
 
 
 def _of_a_cluster(part: Region, nest: Nest, machine: GpuMachine, alone: tuple[int, int]) -> tuple[int, int]:
