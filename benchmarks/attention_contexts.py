@@ -54,9 +54,7 @@ def microseconds(row: pd.Series) -> float:
     batch, heads, kv_heads, n, d, window = (
         int(row[name]) for name in ("batch", "heads", "kv_heads", "queries", "d", "window")
     )
-    problem = AttentionProblem(
-        batch, heads, kv_heads, n, n, d, d, "bf16", "bf16", d**-0.5, causal=True, window=window
-    )
+    problem = AttentionProblem(batch, heads, kv_heads, n, n, d, d, "bf16", "bf16", d**-0.5, causal=True, window=window)
     kernel = kernel_of(problem, machine)
     return estimate_on_gpu(kernel.timed, machine, ()).seconds * 1e6 + writing_us(problem, machine)
 

@@ -140,7 +140,10 @@ SAID: list[tuple[str, str, Callable[[], list[int] | list[str]]]] = [
             ("rtx4090", "mma", "kept", 22, 3),
         )
     ),
-    (INDEX, "| {0}, half of them kept out | {1} within 10 %, {2} within 25 % |", lambda: rates("attention-grid", 25)),
+    *(
+        (INDEX, "| {0}, half of them kept out | {1} within 10 %, {2} within 25 % |", partial(rates, name, 25))
+        for name in ("attention-grid", "attention-contexts")
+    ),
     *(
         (COSTS, f"| {half} | {{0}} | {{1}} | {ten} | {{2}} | {more} | {{3}} % | {error} % |", partial(grid, *which))
         for half, ten, more, error, *which in (

@@ -177,9 +177,9 @@ def test_the_longest_workgroups_are_late_where_they_are_handed_out_last() -> Non
     late = [late_of(made) for made in (second, third, replace(second, problem=replace(second.problem, causal=False)))]
     assert late[0] > 0.4 and late[1] < 0.2 and late[2] == 0
     time = gpu_time(second.timed, second.machine)
-    alike = gpu_time(replace_late(second.timed, 0.0), second.machine)
+    alike = gpu_time(changed(second.timed, late=0.0), second.machine)
     (stage,) = time.stages
-    assert time.simulated.cycles == pytest.approx(alike.simulated.cycles + late[0] * stage.stage.cycles)
+    assert time.simulated.cycles == pytest.approx(alike.simulated.cycles + late[0] * stage.engine.cycles)
 
 
 def late_of(made: FlashAttention) -> float:
@@ -189,15 +189,27 @@ def late_of(made: FlashAttention) -> float:
     return loop.late
 
 
-def replace_late(program: Program, late: float) -> Program:
-    """A program whose workgroups are late by so much."""
+def test_workgroups_wait_for_their_first_data_and_last_stores() -> None:
+    """Once a round of two on an SM, or twice where one stands for two blocks of queries: bytes counted by hand."""
+    gpu, rounds = isa_models.machine("a100"), 2
+    made = kernel("a100", 64, lq=128 * 108, lk=256, heads=4, kv_heads=4)
+    cycles = [gpu_time(program, gpu).simulated.cycles for program in (made.timed, changed(made.timed, bare=()))]
+    moved = 2 * (128 * 64 + 128 * 64 + 128 * 64) * 2  # of two workgroups: queries, keys and results of two bytes
+    assert cycles[0] - cycles[1] == pytest.approx(rounds * (550 + moved / 35), rel=0.02)
+    causal = replace(made.problem, lq=128 * 108, lk=128 * 108, causal=True)
+    (loop,) = replace(made, problem=causal).timed.body
+    assert isinstance(loop, Loop) and loop.bare == (made.bare,) * 2 and made.bare == moved // 2
 
-    def changed(statement: Statement) -> Statement:
+
+def changed(program: Program, **fields: Any) -> Program:
+    """A program whose loops of workgroups and threads have other fields."""
+
+    def of(statement: Statement) -> Statement:
         if not (isinstance(statement, Loop) and statement.parallel):
             return statement
-        return replace(statement, late=late, body=tuple(map(changed, statement.body)))
+        return replace(statement, **fields, body=tuple(map(of, statement.body)))
 
-    return replace(program, body=tuple(map(changed, program.body)))
+    return replace(program, body=tuple(map(of, program.body)))
 
 
 def test_what_cuda_cores_do_beside_products_lowers_the_clock() -> None:

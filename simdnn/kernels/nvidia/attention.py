@@ -219,8 +219,8 @@ class FlashAttention:
         return [*code, *(ahead(self.found(before), AHEAD) if self.overlapped else []), *self.end(place)]
 
     def nest(self, code: Code, groups: int, late: float = 0.0, each: int = 1) -> Code:
-        """Workgroups that each have so many blocks of queries, and their threads; behind them those that put the parts of
-        the keys together.
+        """Workgroups that each have so many blocks of queries, and their threads; behind them those that put the parts
+        of the keys together.
         """
         code = nest([("thread", self.warps)], code, parallel=True, threads=True)
         p, parts = self.problem, [("group_k", self.splits)] if self.splits > 1 else []

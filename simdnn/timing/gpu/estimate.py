@@ -204,7 +204,13 @@ def _stage(program: Program, statement: Statement, machine: GpuMachine, copies: 
     bound = "L2" if from_l2 * shared >= NEAR * cycles else _bound(time)
     chunks = max(1, min(CHUNKS, _iterations(nest.body)))
     name = _stage_name(program, statement)
-    stage = Stage(tiles, cycles + _bare(nest, machine, shared), {level: size * shared for level, size in bytes_.items()}, chunks, name)
+    stage = Stage(
+        tiles,
+        cycles + _bare(nest, machine, shared),
+        {level: size * shared for level, size in bytes_.items()},
+        chunks,
+        name,
+    )
     rest = None
     if left:  # fewer on each core, or one
         alike = -(-left // (machine.xe_cores * machine.stacks))
@@ -225,8 +231,9 @@ def _shared_out(nest: Nest, machine: GpuMachine) -> tuple[int, int]:
 
 
 def _bare(nest: Nest, machine: GpuMachine, together: int) -> float:
-    """Cycles in which workgroups that begin together wait for their first data, and for their results to be stored: their
-    bytes at a core's share of L2, the way to memory less that to L2, which the engine waits for, and L2's for results.
+    """Cycles in which workgroups that begin together wait for their first data, and for their results to be stored:
+    these bytes at a core's share of L2, the way to memory less that to L2, which the engine waits for, and L2's for
+    results.
     """
     return sum(machine.latency.dram + together * size / machine.l2.bytes_per_cycle for size in nest.bare)
 
