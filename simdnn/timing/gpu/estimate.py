@@ -70,7 +70,8 @@ def nest_of(statement: Statement) -> Nest:
     """A stage's loops; `Unimplemented` where they are not workgroups around threads."""
     groups: dict[str, int] = {}
     threads: dict[str, int] = {}
-    resident, late, live, bare = 1, 0.0, 1.0, ()
+    resident, late, live = 1, 0.0, 1.0
+    bare: tuple[int, ...] = ()
     body: tuple[Statement, ...] = (statement,)
     while len(body) == 1 and isinstance(body[0], Loop) and body[0].parallel:
         loop = body[0]
