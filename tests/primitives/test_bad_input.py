@@ -60,7 +60,7 @@ MATMUL: list[Case] = [
     (F.astype(np.float16), W, {}, Unimplemented, "f16 source with f32 weights"),
     (F, W, {"dispatch": "gemm:avx512_core_tf31"}, InvalidArgument, "did you mean 'gemm:avx512_core_tf32'"),
     (F, W, {"dispatch": "gemm:avx512_core_fp16_down"}, Unimplemented, "isa: needs avx512_core_fp16"),
-    (F, W, {"machine": "zen"}, UnknownName, "did you mean 'zen[45]'"),
+    (F, W, {"machine": "zen"}, UnknownName, "did you mean 'zen[345]'"),
     (F, W, {"machine": ""}, UnknownName, "machine ''"),
     (F, W, {"machine": 4}, InvalidArgument, "machine=4"),
     (F, W, {"machine": None}, InvalidArgument, "machine=None"),

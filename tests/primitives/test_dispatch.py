@@ -164,7 +164,12 @@ def test_exactness_comes_before_the_library() -> None:
             "gemm:avx512_core_vnni",
             "brg_matmul:avx10_1_512",
         ),
-        (MatmulProblem(2, 9, 9, "s8", "s8", Epilogue(zp_src=True)), "avx2", "gemm:avx2_int8_exact", "gemm:jit"),
+        (
+            MatmulProblem(2, 9, 9, "s8", "s8", Epilogue(zp_src=True), moves_in_s8=True),
+            "avx2",
+            "gemm:avx2_int8_exact",
+            "gemm:jit",
+        ),
         (
             ConvProblem(1, 8, 9, 9, 8, 3, 3, "u8", "s8", Epilogue(), groups=8),
             "avx512_core",
