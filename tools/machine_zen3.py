@@ -13,6 +13,9 @@ TO_GENERAL = (
 )
 FROM_GENERAL = "core: to and fro 6.0 cycles, from address to address with a vector load 9.0 (published: 7 for the load)"
 INSERTED = "core: with vmovd to a general register 6.9 cycles, 2.0 from what it is put into"
+INSERTED_LOADS = "core: with vpaddd and vmovd 11.0 cycles from address to address, with vpaddd alone 2.0"
+LANES_PERMUTED = "core: four and four others that cross take 9.0 to 10.1 cycles, alone 5.4, with vaddps between 4.0"
+BROADCAST = "core: in a chain with vpaddd 4.1 cycles (two of them `core.bypass`), with vaddps 4.2, with itself 1.7"
 CONVERTED = "core: with vmovd 10.0 cycles either way, to and fro 13.0"
 SIGNED_LOADS = "core: 4.9 cycles from address to address, mov and movzx 3.9; taken as an ALU's, as on Zen 4"
 TWO_ALUS = (
@@ -46,16 +49,11 @@ ZEN3: list[Override] = [
         "ymm,ymm,(ymm|m256)",
         {"latency": 3, "source": "core: twelve in a chain by the indices take 36 cycles; uops.info has 5 at 256 bits"},
     ),
-    (
-        "vpermps",
-        "ymm,ymm,ymm",
-        {"interval": 0.0, "source": "core: six and six vaddps in turn take 6.0 cycles, alone 8.0"},
-    ),
-    (
-        "vp?broadcast(s[sd]|[bwdq])",
-        "ymm,xmm",
-        {"latency": 3, "source": "core: in a chain with vpaddd 4.2 cycles, with itself 1.0"},
-    ),
+    ("vperm(d|ps)", "ymm,ymm,ymm", {"interval": 1.25, "source": LANES_PERMUTED}),
+    ("vbroadcasts[sd]", "ymm,xmm", {"latency": 1, "source": BROADCAST}),
+    ("vpbroadcast[bwdq]", "ymm,xmm", {"latency": 2, "source": BROADCAST}),
+    ("vextract[fi]128", "m128,ymm,i8", {"interval": 1.0, "source": "core: four and eight of registers take 12.0"}),
+    ("vpinsr[bwdq]", "xmm,xmm,m(8|16|32|64),i8", {"latency": 1, "source": INSERTED_LOADS, "confidence": "measured"}),
     ("bsr", "r64,r64", {"interval": 4.0, "source": "core: 24 take 97 cycles"}),
     ("movbe", "r\\d+,m\\d+", {"latency": 1, "source": "core: 5.0 cycles from address to address, mov 3.9"}),
     ("sh[lr]|sar|ro[lr]", "r64,cl", {"latency": 1, "source": "core: four in a chain take 3.6 to 4.1 cycles"}),

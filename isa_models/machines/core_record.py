@@ -253,6 +253,7 @@ class Bypass:
     products: tuple[str, ...] = ()
     halves: tuple[str, ...] = ()
     own_results: bool = False
+    by_operand: bool = False  # what waits for such an operand is that operand alone
 
     def yields(self, row: InstructionTiming) -> int:
         """The kinds of an instruction's result, as bits; a mask or a general register has none."""
@@ -358,6 +359,7 @@ class Core:
     split_updates: tuple[str, ...] = ()  # mnemonics (patterns) whose store and load are apart: no `update_latency`
     late_flags: tuple[str, ...] = ()  # mnemonics (patterns) behind whose flags what reads them in their group is longer
     lanes_as_loads: tuple[str, ...] = ()  # mnemonics (patterns) whose lanes are loads of one place
+    lane_crossers: tuple[str, ...] = ()  # mnemonics (patterns) of 256 bits whose intervals are those of one unit
     microcode_slots: int = 0  # from which one has dispatch groups for itself, and below which it is in one; 0: neither
     mask_registers: int = 0  # that masks and results in flight share; 0: never too few
     result_ports: tuple[str, ...] = ()  # that yield one result a cycle: a second one comes in the next that is free
@@ -395,6 +397,14 @@ class Core:
         of_products = self.bypass.own_results and self.bypass.yields(row) & (OF_PRODUCTS | OF_HALVES)
         apart = self.late_results.cycles_of(row) > 0 or of_products
         return not apart and (row.vector_bits > 0 or "k" in row.form.split(","))
+
+    def unit_of(self, row: InstructionTiming) -> str:
+        """The unit that a row's interval keeps busy: what crosses from lane to lane has one, others go by their row.
+
+        Those of microcode have theirs from there: two cycles from one to the next.
+        """
+        crosses = max(row.vector_bits, row.load_bits) == 256 and row.slots < self.microcode_slots
+        return "crossing of lanes" if crosses and is_among(row.mnemonic, self.lane_crossers) else row.unit
 
     def lanes_of(self, row: InstructionTiming) -> int:
         """The lanes of an instruction that are loads of one place, 0 of all others."""

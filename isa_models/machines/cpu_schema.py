@@ -136,6 +136,7 @@ def _core(table: Table) -> Core:
         split_updates=table.figure_strings("split_updates", None, ()),
         late_flags=table.figure_strings("late_flags", None, ()),
         lanes_as_loads=table.figure_strings("lanes_as_loads", None, ()),
+        lane_crossers=table.figure_strings("lane_crossers", None, ()),
         loop_buffer=_loop_buffer(table) if table.has("loop_buffer") else (),
     )
     _check_loads(table, core)
@@ -264,7 +265,8 @@ def _bypass(table: Table) -> Bypass:
     kinds = ("integers", "neutral", "floats", "products", "halves")
     names = {name: table.strings(name) for name in kinds if table.has(name)}
     cycles, back = int(table.number("cycles", 0, 100)), int(table.number("back_cycles", 0, 100, 0))
-    return Bypass(cycles, back, table.strings("ports"), **names, own_results=table.flag("own_results"))
+    own, each = table.flag("own_results"), table.flag("by_operand")
+    return Bypass(cycles, back, table.strings("ports"), **names, own_results=own, by_operand=each)
 
 
 def _narrow_masks(table: Table) -> NarrowMasks:

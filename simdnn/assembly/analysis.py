@@ -235,9 +235,9 @@ class Analysis(Alike, InNotebooks):
         if limit > cycles + 1e-9:
             slow = Counter[str]()
             for op in self.ops:
-                slow[op.row.unit] += round(1000 * op.interval)
+                slow[op.unit] += round(1000 * op.interval)
             unit = slow.most_common(1)[0][0]
-            sharing = list(dict.fromkeys(op.row.mnemonic for op in self.ops if op.interval and op.row.unit == unit))
+            sharing = list(dict.fromkeys(op.row.mnemonic for op in self.ops if op.interval and op.unit == unit))
             used = f"a unit that {unit} alone uses" if sharing == [unit] else f"the {unit} ({_listed(sharing)})"
             return f"{used} is at work for {limit:.2f} of {self._cycles} cycles"
         names = [self.machine.core.ports[index] for index in sorted(busiest)]

@@ -70,3 +70,30 @@ def test_stores_take_the_way_of_one_bank(multiplied: str, stores: int, measured:
 )
 def test_from_integers_to_floats_and_back_takes_a_cycle_each(first: str, second: str, measured: float) -> None:
     assert cycles([line.format("ymm1", "ymm15") for line in (first, second)]) == pytest.approx(measured, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "measured"),
+    [
+        ("vextracti128 {0}, ymm15, 1", "vpmovsxbw y{0}, xmm15", 9.0),
+        ("vbroadcastss y{0}, xmm15", "vperm2i128 y{0}, ymm15, ymm14, 1", 8.0),
+        ("vinserti128 y{0}, ymm15, xmm14, 1", "vcvtps2pd y{0}, xmm15", 8.0),
+        ("vextracti128 {0}, ymm15, 1", "vcvtpd2ps {0}, ymmword ptr [rsi]", 8.0),
+        ("vextracti128 {0}, ymm15, 1", "vaddps y{0}, ymm15, ymm14", 4.0),
+    ],
+)
+def test_what_crosses_lanes_takes_turns(one: str, other: str, measured: float) -> None:
+    names = [f"xmm{number}" for number in range(8)]
+    lines = [line.format(name) for line, name in zip([one, other] * 4, names, strict=True)]
+    assert cycles([line.replace("yxmm", "ymm") for line in lines]) == pytest.approx(measured, rel=0.04)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "measured"),
+    [
+        ("vpaddd ymm0, ymm14, ymm15", "vaddps ymm1, ymm1, ymm0", 3),
+        ("vpaddd ymm0, ymm14, ymm15", "vfmadd231ps ymm1, ymm0, ymm15", 4),
+    ],
+)
+def test_a_sum_waits_no_longer_for_itself(first: str, second: str, measured: float) -> None:
+    assert cycles([first, second]) == pytest.approx(measured, abs=0.02)

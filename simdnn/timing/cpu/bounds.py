@@ -40,7 +40,7 @@ def port_load(ops: Sequence[CoreOp], times: Times = None) -> float:
     own: dict[str, float] = defaultdict(float)
     for op, count in _each(ops, times):
         if op.interval:
-            own[op.row.unit] += op.interval * count
+            own[op.unit] += op.interval * count
     return max(busiest_ports(ops, times)[0], max(own.values(), default=0.0))
 
 

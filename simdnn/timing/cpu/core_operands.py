@@ -25,8 +25,11 @@ class CoreOperands(CoreMemory):
                 if self.dispatched_at[producer // NODES] == self.cycle:
                     self.longer[node] = max(self.longer[node], 1.0)
 
-    def crossing(self, row: int, node: int, producer: int, kinds: int) -> float:
-        """Cycles that an operation takes longer for an operand of these kinds from another unit (measured)."""
+    def crossing(self, row: int, node: int, producer: int) -> float:
+        """Cycles that an operation takes longer for an operand from another kind of unit (measured)."""
+        kinds = self.hindered[row] & self.yields[self.row(producer)]
+        if kinds == 0:
+            return 0.0
         port, other = self.sent_to[node], self.sent_to[producer]
         if self.bypass_wide[row] != 0:
             if port == other:
@@ -67,9 +70,8 @@ class CoreOperands(CoreMemory):
             return
         if self.late_result[row] == 0:
             self.longer[node] = max(self.longer[node], self.late_result[self.row(producer)])
-        kinds = self.hindered[row] & self.yields[self.row(producer)]
-        if kinds != 0:
-            self.longer[node] = max(self.longer[node], self.crossing(row, node, producer, kinds))
+        if self.bypass_by_operand == 0:
+            self.longer[node] = max(self.longer[node], self.crossing(row, node, producer))
 
     def operand(self, row: int, node: int, producer: int, gain: float, spared: float) -> None:
         """Let an operation wait for the last writer of a register, longer where that is the other of two wide units;
@@ -81,6 +83,8 @@ class CoreOperands(CoreMemory):
             gain += spared
         if self.uops[row] == 0:
             gain -= self.late_result[self.row(producer)]  # of a store, whose data come later
+        if self.bypass_by_operand != 0:
+            gain -= self.crossing(row, node, producer)
         own, other = self.unit[node], self.unit[producer]
         if own > other and other != NO_PORT:  # the units are numbered in their order
             gain -= self.from_other_unit[row]

@@ -200,6 +200,7 @@ def _scalars(machine: Machine) -> dict[str, int]:
         "fresh_is_free": int(core.third_operands.fresh_is_free),
         "bypass": core.bypass.cycles,
         "bypass_back": core.bypass.back_cycles,
+        "bypass_by_operand": int(core.bypass.by_operand),
         "masks_are_few": int(core.mask_registers > 0),
         "retire_delay": core.retire_delay,
         "load_room": core.load_queue,
@@ -242,7 +243,7 @@ class CoreRows:
             first = self._lists.count + len(lists)
             lists += [_numbered(self.registers, name) for name in (*op.reads, *op.writes, *pointers)]
             named = (
-                _numbered(self.mnemonics, op.row.unit),
+                _numbered(self.mnemonics, op.unit),
                 NOWHERE if op.accumulator is None else _numbered(self.registers, op.accumulator),
                 NOWHERE if op.moves is None else _numbered(self.registers, op.moves),
                 _numbered(self.tensors, op.load.tensor) if op.load else NOWHERE,

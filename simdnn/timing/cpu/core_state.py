@@ -37,6 +37,7 @@ class CoreState(Banks):
     is_load_port: Ints  # by port
     bypass: int  # cycles that an operation takes longer whose operand comes from another kind of unit
     bypass_back: int  # from the second to the first unit for 512 bits
+    bypass_by_operand: int  # whether that operand alone comes later
     is_bypassed: Ints  # by port: whether that is so of operations of one cycle there
     is_result_port: Ints  # by port: whether it yields one result a cycle
     store_queue: int

@@ -79,6 +79,7 @@ class CoreOp(Brief):
     latency: float
     accumulator_gain: float  # cycles by which the accumulator may come later than the other operands
     interval: float
+    unit: str  # that the interval keeps busy
     reads: tuple[str, ...]  # registers needed early
     accumulator: str | None
     writes: tuple[str, ...]
@@ -231,6 +232,7 @@ def core_op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) ->
         latency=latency,
         accumulator_gain=latency - kind.timed.accumulator_latency,
         interval=row.interval * rows / kind.full,
+        unit=core.unit_of(row),
         reads=() if idiom else _awaited(kind, step),
         accumulator=step.accumulator,
         writes=step.writes,
