@@ -39,7 +39,7 @@ class _Moves(NamedTuple):
     reaches: bool
 
 
-class _Met(NamedTuple):
+class _SetsOfLines(NamedTuple):
     """The sets that lines in a row are in, and how many come for one that is touched."""
 
     sets: int
@@ -138,7 +138,7 @@ def _met(
     sets: tuple[int, int],
     window: int,
     reaches: bool = False,
-) -> _Met:
+) -> _SetsOfLines:
     """The sets of a cache that the lines of rows go to, which loops move, the innermost first, until they fill a
     window; `reaches`: the next ones come, too.
 
@@ -156,4 +156,4 @@ def _met(
         met = {place + step * turn for place, turn in itertools.product(met, range(turns))}
     touched = {place // line for place in met}
     found = touched | {one + 1 for one in touched if reaches}
-    return _Met(len({one % number for one in found}), len(found) / len(touched))
+    return _SetsOfLines(len({one % number for one in found}), len(found) / len(touched))

@@ -184,7 +184,7 @@ def test_sizes_that_were_taken_as_1_are_told() -> None:
         with pytest.raises(SimdnnError, match="1 channel,.*N = C = 1, which the model leaves open: feeds"):
             call(made, machine="zen4")
     notes = simdnn.tune(product([], [held("w", WEIGHTS)], shape=["N", 16]), machine="zen4", modes=["f32"]).notes
-    assert "N = 1, which the model leaves open: feeds say what it is" in notes
+    assert "N = 1, which the model leaves open: feeds or shapes say what it is" in notes
 
 
 def test_a_node_whose_cost_is_not_known_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
