@@ -331,12 +331,16 @@ def _log(given: _Words) -> int:
     return 1 if counts["UNIMPLEMENTED"] else 0
 
 
+def _logged_caps(rows: Iterable[Mapping[str, Any]]) -> set[str]:
+    """The ISA caps that end the names of logged kernels."""
+    return {cap for row in rows for cap in caps() if row["logged_as"].endswith(f":{cap}")}
+
+
 def _elsewhere(rows: Iterable[Mapping[str, Any]]) -> str:
     """ISA caps of logged kernels that no predicting CPU has, and these CPUs' names; empty where there are none."""
     met = [machine(name) for name in sorted({row["machine"] for row in rows if row["machine"]})]
     cpus = [target for target in met if isinstance(target, Machine)]
-    used = {cap for row in rows for cap in caps() if row["logged_as"].endswith(f":{cap}")}
-    lacking = sorted(cap for cap in used if not any(cap in target.isa for target in cpus))
+    lacking = sorted(cap for cap in _logged_caps(rows) if not any(cap in target.isa for target in cpus))
     names = " and ".join(target.name for target in cpus)
     return f"{', '.join(lacking)}, which {names} lack{'s' * (len(cpus) == 1)}" if lacking and cpus else ""
 
@@ -344,7 +348,7 @@ def _elsewhere(rows: Iterable[Mapping[str, Any]]) -> str:
 def _below(rows: Iterable[Mapping[str, Any]]) -> tuple[str, str] | None:
     """The strongest ISA cap of logged kernels and that of kernels that predict on CPUs, where it is a stronger one."""
     rows = [row for row in rows if row["status"] == "PASSED"]
-    logged = {cap for row in rows for cap in caps() if row["logged_as"].endswith(f":{cap}")}
+    logged = _logged_caps(rows)
     kinds = [kind for row in rows if (kind := kind_of(row["implementation"])) and kind.target == "x86"]
     predicting = {kind.isa for kind in kinds}
     if not logged or not predicting:
