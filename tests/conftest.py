@@ -10,6 +10,7 @@ import gc
 import linecache
 import sys
 import zlib
+from collections import defaultdict
 from collections.abc import Iterator
 
 import numpy as np
@@ -18,7 +19,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
 from simdnn.numerics import compiled
-from tests.effort import QUICK, THOROUGH
+from tests.effort import QUICK, THOROUGH, left_out
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("thorough", deadline=None, max_examples=THOROUGH, suppress_health_check=_SLOW)
@@ -27,6 +28,22 @@ settings.load_profile("quick")
 
 #: generators of random numbers that the tests of a module share, by module
 _GENERATORS: dict[object, list[np.random.BitGenerator]] = {}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Cases beyond a test's part (`one_in`) are sweeps; the part does not depend on which files are collected."""
+    tests = defaultdict[tuple[object, str], list[pytest.Function]](list)
+    for item in items:
+        if isinstance(item, pytest.Function) and item.get_closest_marker("one_in"):
+            tests[item.parent, item.originalname].append(item)
+    for cases in tests.values():
+        number, *by = next(cases[0].iter_markers("one_in")).args
+        kinds = [(case.name, tuple(repr(case.callspec.params[name]) for name in by)) for case in cases]
+        sweeps = left_out(kinds, number)
+        for case in cases:
+            if case.name in sweeps:
+                case.add_marker(pytest.mark.sweep)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -9,9 +9,12 @@ import ml_dtypes
 import pytest
 
 from isa_models.readings.arrays import Array
+from tests.effort import left_out
 
 STORED = {"s4": ml_dtypes.int4, "u4": ml_dtypes.uint4}
 BITS = {"bf16": ml_dtypes.bfloat16, "f8_e4m3": ml_dtypes.float8_e4m3fn, "f8_e5m2": ml_dtypes.float8_e5m2}
+
+ONE_IN = 8  # runs of a kind, `make test` takes one
 
 
 def typed(array: Array, dtype: str) -> Array:
@@ -21,11 +24,13 @@ def typed(array: Array, dtype: str) -> Array:
 
 
 def runs(cases: Sequence[dict[str, Any]]) -> list[Any]:
-    """A case at each of its ISA caps, by name; `make test` takes one cap a case, in turn, `make test-all` takes all."""
-    return [
-        pytest.param(
-            case, cap, id=f"{case['name']}-{cap}", marks=[pytest.mark.sweep] * (turn != number % len(case["runs"]))
-        )
-        for number, case in enumerate(cases)
-        for turn, cap in enumerate(case["runs"])
-    ]
+    """A case at each of its ISA caps, by name. `make test` takes one run in `ONE_IN` of each call
+    and implementation that the library named; `make test-all` takes all.
+    """
+    named = [(f"{case['name']}-{cap}", case, cap) for case in cases for cap in case["runs"]]
+    sweeps = left_out([(name, _kind(case, case["runs"][cap])) for name, case, cap in named], ONE_IN)
+    return [pytest.param(case, cap, id=name, marks=[pytest.mark.sweep] * (name in sweeps)) for name, case, cap in named]
+
+
+def _kind(case: dict[str, Any], run: dict[str, str]) -> tuple[str, str]:
+    return case.get("op") or case["call"], run.get("impl") or run["implementation"]

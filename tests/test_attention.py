@@ -15,6 +15,7 @@ import pytest
 
 import simdnn
 from simdnn import InvalidArgument
+from tests.effort import one_in
 
 Array = np.ndarray[Any, Any]
 RECORDED = Path(__file__).parent / "vectors" / "onednn_attention"
@@ -45,6 +46,7 @@ def test_the_librarys_bits(case: dict[str, Any]) -> None:
     assert r.output.dtype == wanted.dtype and r.output.tobytes() == wanted.tobytes()
 
 
+@one_in(3, "dtype")
 @pytest.mark.parametrize("machine", ["hsw", "spr", "zen4", "b580", "dg1", "h100", "v100"])
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
 def test_heads_share_keys(machine: str, dtype: str) -> None:

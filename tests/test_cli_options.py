@@ -11,6 +11,7 @@ import pytest
 
 from simdnn import cli
 from simdnn.cli import machines, run, verify
+from tests.effort import one_in
 
 #: words that are each kind of argument; none of them is run here, as the option beside them is refused first
 EXAMPLES = {
@@ -129,6 +130,7 @@ def test_combinations(words: list[str], message: str, capsys: pytest.CaptureFixt
 SET = ["--set", "core.dispatch_slots=2"]
 
 
+@one_in(3)
 @pytest.mark.parametrize(
     "words",
     [

@@ -37,8 +37,8 @@ OF_NETWORKS = [
 ]
 #: commands of lists that take more than a few seconds: `make test-all` runs them, `make test` reads their options
 SLOW = ("run resnet50", "run bert-base", "run digits", "tune")
-#: pages that take ten seconds and more, in the same way
-SLOW_PAGES = ("docs/howto/tune.md", "docs/howto/invariance.md")
+#: pages that take five seconds and more, in the same way; the tour is run
+SLOW_PAGES = tuple(f"docs/howto/{name}.md" for name in ("tune", "invariance", "gpu", "errors", "vnni"))
 
 
 def outside_fences(document: str | Path) -> str:

@@ -20,6 +20,7 @@ from simdnn.operators.fused_attention import FusedAttention
 from simdnn.program.records import Loop, Program, Register, Statement
 from simdnn.timing.gpu.engine import SPECIAL, issue_of
 from simdnn.timing.gpu.estimate import gpu_time
+from tests.effort import one_in
 from tests.test_attention import by_hand, drawn
 
 Array = np.ndarray[Any, Any]
@@ -83,6 +84,7 @@ def test_the_exponent_is_one_fused_step() -> None:
     assert ex2([-np.inf, 0, np.inf, -126.5]).tolist() == [0, 1, np.inf, 0] and np.isnan(ex2([np.nan])).all()
 
 
+@one_in(3)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("name", ["a100", "l40s", "h100", "h100 wgmma"])
 def test_every_size_of_head_has_a_kernel(name: str, causal: bool) -> None:

@@ -14,6 +14,7 @@ import pytest
 import isa_models
 import simdnn
 from simdnn import SimdnnError
+from tests.effort import one_in
 
 IMAGE, ROW = np.ones((2, 4, 6, 6), np.float32), np.ones((4, 8), np.float32)
 HEADS, OBJECT = np.ones((2, 3, 4), np.float32), object()
@@ -83,6 +84,7 @@ def spoilt(name: str) -> Iterator[tuple[str, Any, dict[str, Any]]]:
             yield argument, value, base | {argument: value}
 
 
+@one_in(3)
 @pytest.mark.parametrize("name", CALLS)
 def test_an_error_is_one_of_this_package(name: str) -> None:
     function, met = getattr(simdnn, name), 0

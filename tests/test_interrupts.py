@@ -15,6 +15,7 @@ import pytest
 
 from simdnn import workers
 from simdnn.cli import listing, main
+from tests.effort import one_in
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of a group of processes")
 
@@ -52,6 +53,7 @@ def ended(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@one_in(3)
 @pytest.mark.parametrize("after", ["0", "0.1", "0.4"])
 def test_workers_that_have_just_been_started_say_nothing(tmp_path: Path, after: str) -> None:
     """A terminal sends Ctrl-C to all of them, while they still import what they need."""
@@ -83,6 +85,7 @@ print(status, len(active_children()))
 """
 
 
+@one_in(2)
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_worker_that_has_been_told_nothing_yet(number: signal.Signals, status: int, tmp_path: Path) -> None:
     """It would read the end of a pipe, and print a traceback."""

@@ -12,8 +12,10 @@ import pytest
 from benchmarks import loops
 from benchmarks.apart import apart
 from simdnn.assembly.analysis import read_body
+from tests.effort import one_in
 
 
+@one_in(4)
 @pytest.mark.parametrize("name", sorted({name for names in loops.FILES.values() for name in names}))
 def test_recorded_loops_are_given_what_they_read(name: str) -> None:
     recorded = json.loads((loops.VECTORS / name).read_text(encoding="utf-8"))["loops"]

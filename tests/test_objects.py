@@ -26,6 +26,7 @@ from isa_models import errors
 from isa_models.records.alike import alike
 from simdnn.program.records import Affine, Loop
 from tests import objects
+from tests.effort import one_in
 
 pytest.importorskip("onnx")  # the networks among them
 
@@ -134,6 +135,7 @@ with contextlib.suppress(ImportError):  # scikit-learn brings it
     WAYS["joblib"] = lambda x: cloudpickle.loads(cloudpickle.dumps(x))
 
 
+@one_in(3)
 @each
 def test_it_is_copied(kind: type) -> None:
     found = some(kind)[0]

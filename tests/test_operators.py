@@ -14,6 +14,7 @@ import simdnn
 from isa_models import InvalidArgument
 from isa_models.isa import implied
 from simdnn.benchdnn import definitions
+from tests.effort import one_in
 
 RNG = np.random.default_rng(5)
 FLOATS = {"f32": np.float32, "bf16": ml_dtypes.bfloat16, "f16": np.float16}
@@ -235,6 +236,7 @@ def test_what_is_beyond_s32_is_the_greatest_f32_below() -> None:
     assert found.tolist() == [2147483520, -2147483648, 2147483520, 2]
 
 
+@one_in(3, "machine")
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
 @pytest.mark.parametrize(("algorithm", "size"), [("across_channels", 5), ("within_channel", 3), ("within_channel", 7)])

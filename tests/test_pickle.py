@@ -18,6 +18,7 @@ import simdnn
 from isa_models.records.frozen import Frozen
 from simdnn.kernels import KERNELS
 from simdnn.primitives.attr import Quant
+from tests.effort import one_in
 
 RNG = np.random.default_rng(0)
 U8, S8 = RNG.integers(0, 256, (4, 32), np.uint8), RNG.integers(-128, 128, (32, 8)).astype(np.int8)
@@ -80,6 +81,7 @@ def conversion(found: simdnn.Estimate) -> str:
         return str(error)
 
 
+@one_in(3)
 @way
 @pytest.mark.parametrize("name", MADE)
 def test_a_result_tells_the_same(name: str, way: Way) -> None:
@@ -239,6 +241,7 @@ def test_dask_takes_and_gives_results() -> None:
     assert found == _answer(U8)
 
 
+@one_in(2)
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_a_pool_of_processes(start: str) -> None:
     if start not in multiprocessing.get_all_start_methods():

@@ -32,7 +32,7 @@ from simdnn.plot.formats import rounded
 from simdnn.study import trace
 from simdnn.timing.causes import CAUSES
 from simdnn.timing.system import Span
-from tests.effort import examples
+from tests.effort import examples, one_in
 
 F32 = simdnn.estimate("matmul", m=8, n=64, k=128, dt="f32", machine="zen4")
 INT8 = simdnn.estimate("matmul", m=8, n=64, k=128, dt="u8:s8:s32", machine="zen4")
@@ -130,6 +130,7 @@ def shown(ax: Axes, axis: Axis) -> list[Text]:
     return [tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high and tick.label1.get_text()]
 
 
+@one_in(3)
 @pytest.mark.parametrize("name", DRAWN)
 def test_draws_into_pyplots_current_figure_or_into_the_axes_given(name: str) -> None:
     """Without `ax` one new figure of pyplot's, which is the current one, and nothing there is cut off; with it none."""

@@ -16,6 +16,7 @@ import simdnn
 from isa_models import InvalidArgument
 from isa_models.formats import fmt
 from simdnn.quantize import WEIGHT_TYPES, compress_weights
+from tests.effort import one_in
 
 GROUPS: tuple[int | str, ...] = ("common", "per_oc", 1, 2, 8)
 finite = st.floats(-(2.0**127), 2.0**127, width=32)
@@ -49,6 +50,7 @@ def spread(parameters: np.ndarray, k: int) -> np.ndarray:
     return np.repeat(parameters, k // len(parameters), 0) if parameters.ndim == 2 else parameters
 
 
+@one_in(3, "machine")
 @pytest.mark.parametrize("machine", ["zen4", "b580"])
 @pytest.mark.parametrize(("dtype", "symmetric"), [*product(WEIGHT_TYPES, (False, True))])
 def test_products_take_the_attribute(machine: str, dtype: str, symmetric: bool) -> None:

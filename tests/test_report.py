@@ -16,6 +16,7 @@ import simdnn
 from isa_models import InvalidArgument
 from simdnn.cli import main
 from simdnn.reporting.provenance import provenance
+from tests.effort import one_in
 
 MODE = {"f32": (1.0, None, 0.0), "int8-fast": (1.7, 18.8, 5.9), "int8-vnni": (3.5, 41.5, 0.7)}
 TOTALS = [
@@ -167,6 +168,7 @@ def test_what_commands_write(
     assert "zen4 with core.dispatch_slots = 4" in text  # whose name the file does not have
 
 
+@one_in(3)
 @pytest.mark.parametrize(
     ("written", "words", "message"),
     [

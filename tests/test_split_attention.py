@@ -15,9 +15,11 @@ from simdnn.kernels.nvidia.attention_tiles import flash_tile, parts_of
 from simdnn.operators.fused_attention import FusedAttention
 from simdnn.timing.gpu.engine import issue_of
 from simdnn.timing.gpu.estimate import gpu_time
+from tests.effort import one_in
 from tests.test_attention import by_hand, drawn
 
 
+@one_in(2)
 @pytest.mark.parametrize(
     ("machine", "kernel", "queries", "causal", "parts"),
     [("a100", "flash:ampere_mma_split", 3, True, 6), ("h100", "flash:hopper_wgmma_split", 1, False, 5)],

@@ -9,6 +9,7 @@ import pytest
 
 import simdnn
 from simdnn import InvalidArgument
+from tests.effort import one_in
 from tests.test_attention import by_hand, drawn
 from tests.test_fused_attention import kernel
 
@@ -20,6 +21,7 @@ def seen_by(queries: int, keys: int, window: int) -> np.ndarray[Any, Any]:
     return seen
 
 
+@one_in(3)
 @pytest.mark.parametrize(
     ("machine", "dispatch"), [("zen4", "fastest"), ("a100", "flash:ampere_mma"), ("h100", "flash:hopper_wgmma")]
 )

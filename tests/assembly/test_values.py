@@ -18,7 +18,7 @@ from isa_models.formats import fmt
 from simdnn.assembly.values import Values
 from simdnn.calibration.hostcheck import adversarial
 from simdnn.cli import main
-from tests.effort import examples
+from tests.effort import examples, one_in
 
 KERNEL = """
 1:  vmovups zmm12, [rdx]
@@ -77,6 +77,7 @@ THREE = sorted(
 )
 
 
+@one_in(3)
 @pytest.mark.parametrize("name", [n for n in THREE if not n.startswith(("vpdpbs", "vpdpbu", "vpdpw"))])
 @examples(4)
 @given(seed=st.integers(0, 2**32 - 1), wide=st.booleans())

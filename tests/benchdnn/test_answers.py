@@ -13,6 +13,7 @@ from simdnn.benchdnn import values
 from simdnn.benchdnn.answer import cost
 from simdnn.benchdnn.asked import task
 from tests.benchdnn.lines import answers, cases
+from tests.effort import one_in
 
 # answers
 
@@ -43,6 +44,7 @@ def test_a_batch_on_a_gpu_is_one_kernel() -> None:
     assert shared.gb_s and six.gb_s and shared.gb_s < six.gb_s
 
 
+@one_in(2)
 @pytest.mark.parametrize(
     "words",
     [
@@ -90,6 +92,7 @@ def test_convolutions_pass(words: str) -> None:
         assert found.max_error == 0
 
 
+@one_in(3)
 @pytest.mark.parametrize(
     ("words", "note"),
     [
@@ -380,6 +383,7 @@ def test_inner_products_in_a_librarys_order(problem: str) -> None:
 # kernels that are lossy by design
 
 
+@one_in(3, "machine")
 @pytest.mark.parametrize("shape", ["mb1ic16ih8oc16kh3ph1", "g16mb1ic16ih8oc16kh3ph1", "g2mb1ic6ih5oc10kh3ph1sh2"])
 @pytest.mark.parametrize("options", ["--dt=s8:s8:s32,s8:s8:f32,s8:s8:u8", "--dt=s8:s8:s8 --attr-scales=wei:common:0.3"])
 @pytest.mark.parametrize("machine", ["skx", "hsw"])

@@ -9,6 +9,7 @@ import simdnn
 from simdnn.benchdnn import answer, definitions, read
 from simdnn.benchdnn.answer import Answer
 from simdnn.benchdnn.operator_calls import task
+from tests.effort import one_in
 
 LINES = [
     "--softmax --sdt=f32,bf16 --ddt=f32 --axis=1 2x19x16 16x100",
@@ -77,6 +78,7 @@ def answers(line: str) -> list[Answer]:
     return [answer(case) for one in read(line.split()) for case in one.cases()]
 
 
+@one_in(3)
 @pytest.mark.parametrize("line", LINES)
 def test_values_agree_with_the_definition(line: str) -> None:
     found = answers(line)

@@ -8,6 +8,7 @@ import pytest
 
 import simdnn
 from simdnn.exactness.spellings import SOURCES, WEIGHTS
+from tests.effort import one_in
 
 
 def outcomes(dt: str, machine: str) -> dict[str, str]:
@@ -37,6 +38,7 @@ def test_bits_are_numbered_by_what_comes_out() -> None:
     assert (frame[frame["refused"] != ""]["bits"] == 0).all() and frame["cycles"].isna().equals(frame["refused"] != "")
 
 
+@one_in(4, "machine")
 @pytest.mark.parametrize("src", SOURCES)
 @pytest.mark.parametrize("weights", WEIGHTS)
 @pytest.mark.parametrize("machine", ["spr", "b580", "v100"])

@@ -15,7 +15,7 @@ import simdnn
 from simdnn import Attr, Quant, study
 from simdnn.cli import main
 from simdnn.explanations.departures import KINDS
-from tests.effort import examples
+from tests.effort import examples, one_in
 from workloads import ConvLayer, MatmulLayer, Workload
 
 Array = NDArray[Any]
@@ -130,6 +130,7 @@ def test_convolution(seed: int, src: str, dst: str | None, form: str) -> None:
     check(r, exact, 1.0 if dst is None else _SCALE)
 
 
+@one_in(3, "engine")
 @pytest.mark.parametrize("engine", ["compiled", "reference"])
 @pytest.mark.parametrize(
     ("isa", "shape", "groups"),

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import simdnn
 from isa_models.formats import fmt
 from simdnn.cli import main
-from tests.effort import examples
+from tests.effort import examples, one_in
 from tests.primitives.problems import Array, Case, convolutions, convolve, matmuls
 
 
@@ -199,6 +199,7 @@ def test_short_sums_name_their_elements_alone(machine: str, types: tuple[str, st
     assert whole.count("* weights[") == 6 and "0 * 0" not in whole and "padding" not in whole
 
 
+@one_in(2, "strategy")
 @pytest.mark.parametrize("groups", [32, 1])
 @pytest.mark.parametrize(("machine", "strategy"), [("lnl", "in_kernel"), ("max1550", "bias"), ("a770", "bias")])
 def test_nibbles_beside_bytes_name_their_elements(machine: str, strategy: str, groups: int) -> None:

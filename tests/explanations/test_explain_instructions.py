@@ -16,6 +16,7 @@ from isa_models.intel_gpu.packing import pack_a, pack_b
 from isa_models.readings.arrays import ArrayValue
 from simdnn.cli import main
 from simdnn.explanations.operand_text import explained
+from tests.effort import one_in
 from tests.primitives.problems import Array
 
 FORMS = [name for name, found in GPU_REGISTRY.items() if not isinstance(found, Family)]
@@ -29,6 +30,7 @@ FIRST_OF_TYPES = set(
 )
 
 
+@one_in(4)
 @pytest.mark.parametrize("name", EVERY)
 def test_every_instruction(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     definition = explained(name)  # of a product of matrices one output
@@ -96,6 +98,7 @@ PRODUCTS = [
 ]
 
 
+@one_in(3)
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_an_element_of_a_product_of_matrices(name: str) -> None:
     """One output from a row and a column has the bits that the whole instruction gives it."""

@@ -14,6 +14,7 @@ from isa_models.formats import fmt
 from isa_models.instruction import GPU_REGISTRY, Family
 from isa_models.readings.arrays import Array, ArrayValue
 from isa_models.readings.intervals import IntervalValue, Watch
+from tests.effort import one_in
 
 FORMS = [name for name, found in GPU_REGISTRY.items() if not isinstance(found, Family)]
 
@@ -42,6 +43,7 @@ def inside(rng: np.random.Generator, dtype: str, low: Array, high: Array) -> Arr
     return np.where(which == 0, low, np.where(which == 1, high, value)).astype(form.dtype)
 
 
+@one_in(3)
 @pytest.mark.parametrize("name", [*sorted(n for n in REGISTRY if not REGISTRY[n].configures), *FORMS])
 def test_no_value_leaves_its_range(name: str) -> None:
     definition = instruction(name)

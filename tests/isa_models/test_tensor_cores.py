@@ -24,6 +24,7 @@ from isa_models.readings.arrays import ArrayValue
 from isa_models.readings.intervals import IntervalValue, Watch
 from isa_models.readings.traced import operand
 from simdnn.calibration.hostcheck import adversarial, compare
+from tests.effort import one_in
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "tensor_cores"
 RECORDED = [
@@ -51,6 +52,7 @@ FORMS = [
 ]
 
 
+@one_in(2)
 @pytest.mark.parametrize(
     ("recorded", "result"), RECORDED, ids=[f"{r['file'].removesuffix('.npz')}-{x['dst']}" for r, x in RECORDED]
 )
@@ -136,6 +138,7 @@ def operands(rng: np.random.Generator, shape: tuple[int, int], dtype: str, sprea
     return np.where(np.isfinite(array.astype(np.float32)), array, array.dtype.type(1))
 
 
+@one_in(3, "dtype")
 @pytest.mark.parametrize(("name", "arch", "dtype", "k", "result"), FORMS)
 def test_against_exact_numbers(name: str, arch: str, dtype: str, k: int, result: str) -> None:
     rng = np.random.default_rng(k)

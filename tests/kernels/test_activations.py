@@ -18,6 +18,7 @@ from simdnn.benchdnn.definitions import BINARY, ELTWISE
 from simdnn.kernels.common.activations import formula_of, is_formula
 from simdnn.kernels.common.postops import ELTWISE as NUMBERS
 from simdnn.kernels.common.postops import PostOp
+from tests.effort import one_in
 
 RECORDED = np.load(Path(__file__).parents[1] / "vectors" / "onednn_activations.npz")
 X = RECORDED["x"].reshape(1, -1)
@@ -29,6 +30,7 @@ def post_op(text: str) -> tuple[Any, ...]:
     return (name, *map(float, numbers[: len(NUMBERS[name])]))
 
 
+@one_in(3)
 @pytest.mark.parametrize("case", [name for name in RECORDED.files if name != "x"])
 def test_the_librarys_bits(case: str) -> None:
     text, isa = case.split("@")
@@ -42,6 +44,7 @@ def test_the_librarys_bits(case: str) -> None:
         assert alone.output.tobytes() == RECORDED[case].tobytes()
 
 
+@one_in(3, "isa")
 @pytest.mark.parametrize("op", [("tanh",), ("gelu_erf",), ("soft_relu", 0.5), ("pow", 2.0, 3.0), ("pow", 0.5, -1.5)])
 @pytest.mark.parametrize("isa", ["avx2", "avx512_core"])
 def test_near_the_definition(op: tuple[Any, ...], isa: str) -> None:
@@ -76,6 +79,7 @@ def test_comparisons(kind: str) -> None:
 OF_C = np.load(Path(__file__).parents[1] / "vectors" / "onednn_c_functions.npz")
 
 
+@one_in(4, "isa")
 @pytest.mark.parametrize("isa", ["avx2", "avx512_core"])
 @pytest.mark.parametrize("case", [name for name in OF_C.files if name != "x"])
 def test_what_the_reference_calls_of_c(case: str, isa: str) -> None:

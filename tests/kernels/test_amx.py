@@ -24,6 +24,7 @@ from simdnn.numerics.compiled import compile_program
 from simdnn.numerics.tiles import dot_function
 from simdnn.program.records import Loop, Memory, Op, Program, Statement
 from simdnn.timing.estimate import estimate_program
+from tests.effort import one_in
 from tests.isa_models.test_amx import manual
 from tests.kernels.test_engines import data, parameters, run_all
 from tests.params import BY_CHANNEL, along_k
@@ -52,6 +53,7 @@ def build(name: str, problem: Problem, accumulation: str = "even_odd") -> Kernel
 SHAPES = [(1, 1, 1), (1, 100, 64), (16, 16, 64), (17, 33, 65), (33, 20, 130), (70, 20, 3)]
 
 
+@one_in(3, "tag")
 @pytest.mark.parametrize("tag", ["any", "ab", "ba"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_int8_matmul_is_exact(shape: tuple[int, int, int], tag: str) -> None:
@@ -75,6 +77,7 @@ def test_int8_sums_wrap() -> None:
     assert int(out[0, 0]) == (255 * 127 * k + 2**31) % 2**32 - 2**31 != 255 * 127 * k
 
 
+@one_in(2)
 @pytest.mark.parametrize("dst", ["s32", "f32", "s8", "u8", "bf16", "f16"])
 def test_every_destination(dst: str) -> None:
     m, n, k = 19, 37, 70
@@ -118,6 +121,7 @@ def test_panels_that_the_first_cache_keeps_meet_a_line_in_turn(channels: int, al
     assert (around.index("y") < around.index("j")) == along
 
 
+@one_in(2, "name")
 @pytest.mark.parametrize("rows", [70, 33])
 @pytest.mark.parametrize("name", ["gemm:avx512_core_amx", "wdec:avx512_core_amx"])
 def test_values_do_not_depend_on_the_panels_that_rows_meet_in_turn(
@@ -311,6 +315,7 @@ def test_tiles_have_their_rows() -> None:
     assert {m.rows for m in loads if isinstance(m, Memory)} == {16, 1}
 
 
+@one_in(3)
 @pytest.mark.parametrize(
     ("batch", "lines", "width", "stride"),
     [

@@ -24,7 +24,7 @@ from simdnn.primitives.costs import built
 from simdnn.primitives.run import values
 from simdnn.program.check import is_proved
 from tests.draws import drawn
-from tests.effort import examples
+from tests.effort import examples, one_in
 from tests.kernels.test_engines import MATMUL, data, matmul_problem, parameters
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -93,6 +93,7 @@ def test_any_row_of_a_cpu_takes_batches(kind: KernelKind, seed: int) -> None:
             assert found[i, j].tobytes() == values(alone, src[i, 0], wei[i, j], given, "compiled").tobytes()
 
 
+@one_in(3)
 @pytest.mark.parametrize(
     ("machine", "types"),
     [("hsw", "f32:s8"), ("skx", "bf16:u4"), ("skx", "f16:s4"), ("spr", "bf16:s8"), ("spr", "f16:u4")],
@@ -120,6 +121,7 @@ def test_decompressed_weights_of_a_batch(machine: str, types: str) -> None:
         assert simdnn.matmul(src, wei, **given).output[1, 2].tobytes() == alone.output.tobytes()
 
 
+@one_in(3)
 @pytest.mark.parametrize("machine", ["hsw", "skx", "zen4", "spr"])
 @pytest.mark.parametrize("dispatch", ["fastest", "onednn"])
 def test_integers_with_parameters_along_k(machine: str, dispatch: str) -> None:
@@ -301,6 +303,7 @@ def test_refusals(
     assert "\n" not in str(caught.value)
 
 
+@one_in(3)
 @pytest.mark.parametrize("machine", ["skx", "zen4", "b580"])
 @pytest.mark.parametrize("shape", [(2, 3, 8), (2, 1, 3, 8), (1, 4, 8)])
 def test_products_with_one_matrix_of_weights_are_rows_of_one(machine: str, shape: tuple[int, ...]) -> None:

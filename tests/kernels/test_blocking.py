@@ -18,6 +18,7 @@ from simdnn.kernels.x86.code import unit_of
 from simdnn.kernels.x86.dots import FMA
 from simdnn.kernels.x86.rows import KERNELS
 from simdnn.program.records import Program, Register, walk
+from tests.effort import one_in
 from tests.kernels.test_engines import data
 from tests.primitives.problems import exact_sums
 
@@ -70,6 +71,7 @@ def test_values_do_not_depend_on_the_tile() -> None:
     assert (ours == others).all() and np.allclose(ours, a @ b, atol=1e-4)
 
 
+@one_in(3, "name")
 @pytest.mark.parametrize(
     ("name", "src", "zero"),
     [("f32", "f32", False), ("vnni", "u8", True)],

@@ -14,6 +14,7 @@ from simdnn import numerics
 from simdnn.kernels import ConvProblem, Epilogue, kernels
 from simdnn.libraries.onednn.blocking import depthwise_tile, words_tile
 from simdnn.program.records import Memory, Program
+from tests.effort import one_in
 
 KINDS = {kind.name: kind for kind in kernels()}
 ROWS = {  # by the product that a tap is, and lanes
@@ -37,6 +38,7 @@ def counted(program: Program, name: str) -> int:
     return sum(times for op, times in program.ops() if op.instruction == name)
 
 
+@one_in(3, "row")
 @pytest.mark.parametrize(
     ("row", "src"), [(row, src) for row in ROWS for src in (("u8", "s8") if "int8" in row else ("f32",))]
 )

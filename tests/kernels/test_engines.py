@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from dataclasses import replace
 
 import ml_dtypes
@@ -118,16 +119,21 @@ def matmul_problem(kind: KernelKind, rng: np.random.Generator) -> MatmulProblem:
     return problem
 
 
+def own_seed(kind: KernelKind, seed: int) -> int:
+    """Each kind is tried on problems of its own, on the first example, too, whose seed is 0."""
+    return seed ^ zlib.crc32(kind.name.encode())
+
+
 @pytest.mark.parametrize("kind", MATMUL, ids=lambda k: k.name)
-@examples(8)
+@examples(8, least=1)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_matmul_engines_agree(kind: KernelKind, seed: int) -> None:
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed := own_seed(kind, seed))
     problem = matmul_problem(kind, rng)
     (m, n, k), e = (problem.m, problem.n, problem.k), problem.epilogue
     kernel = kind.build(problem, machine("zen4"))
     a, b, p = data(rng, (m, k), problem.src), data(rng, (k, n), problem.wei), parameters(rng, e, n)
-    out = run_all(kernel, a, b, p, portable=seed % 2 == 0)  # the first of the examples is 0
+    out = run_all(kernel, a, b, p, portable=seed % 2 == 0)
     assert out.shape == (m, n)
     if e.dst == "s32" and kind.exact:
         expected = (a.astype(np.int64) - (p.zp_src if e.zp_src else 0)) @ b.astype(np.int64)
@@ -156,10 +162,10 @@ def conv_problem(kind: KernelKind, rng: np.random.Generator) -> ConvProblem:
 
 
 @pytest.mark.parametrize("kind", CONV, ids=lambda k: k.name)
-@examples(8)
+@examples(8, least=1)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_convolution_engines_agree(kind: KernelKind, seed: int) -> None:
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed := own_seed(kind, seed))
     c = conv_problem(kind, rng)
     assert kind.accepts(c) == ""
     kernel = kind.build(c, machine("zen4"))

@@ -18,6 +18,7 @@ from simdnn.kernels import Epilogue, MatmulProblem
 from simdnn.kernels.x86 import rows
 from simdnn.kernels.x86.dots import F16_CHAIN
 from simdnn.timing.estimate import estimate_program
+from tests.effort import one_in
 
 F16 = Attr(fpmath="f16")
 WIDE = ("avx512_core", "avx2")
@@ -136,6 +137,7 @@ def chained(src: Array, weights: Array, taps: int = 1) -> Array:
     return total
 
 
+@one_in(3, "k")
 @pytest.mark.parametrize("tag", ["any", "ab", "ba"])
 @pytest.mark.parametrize("k", [1, 127, 128, 129, 300, 640])
 def test_f16_arithmetic_by_its_definition(k: int, tag: str) -> None:
@@ -181,6 +183,7 @@ def scaled_weights(rng: np.random.Generator, wei: str, shape: tuple[int, int], p
     return values, rng.random(1 if placing == "common" else shape[1]).astype(np.float32) + np.float32(0.5)
 
 
+@one_in(3, "wei")
 @pytest.mark.parametrize("source", [np.float16, np.float32])
 @pytest.mark.parametrize("placing", ["common", "per_oc"])
 @pytest.mark.parametrize("wei", list(STORED))
@@ -207,6 +210,7 @@ def test_what_fastest_takes_keeps_the_range_everywhere(target: str) -> None:
         assert np.allclose(simdnn.matmul(src, weights, machine=target, attr=attr).output, 5e4, rtol=5e-3)
 
 
+@one_in(3, "wei")
 @pytest.mark.parametrize("source", [np.float16, np.float32])
 @pytest.mark.parametrize("placing", ["common", "per_oc"])
 @pytest.mark.parametrize("wei", list(STORED))
@@ -287,6 +291,7 @@ def test_f16_destination(isa: str, seed: int, n: int) -> None:
         assert met.dtype == np.float16 and (met == wide.astype(np.float16)).all()
 
 
+@one_in(3, "dtype")
 @pytest.mark.parametrize("dtype, suffix", [("float16", "f16"), ("bfloat16", "bf16_stored")])
 @pytest.mark.parametrize("m, k, n", [(65, 1030, 53), (80, 40, 16), (300, 90, 100)])
 def test_weights_are_widened_ahead_of_many_rows(dtype: str, suffix: str, m: int, k: int, n: int) -> None:

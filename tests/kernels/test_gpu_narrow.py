@@ -12,6 +12,7 @@ import simdnn
 from isa_models.formats import decode, fmt
 from simdnn import Attr, Quant
 from simdnn.kernels.common.narrow_floats import NARROW
+from tests.effort import one_in
 
 Array = np.ndarray[Any, np.dtype[Any]]
 GPUS = ("b580", "a770", "max1550", "dg1", "v100", "titan_xp")
@@ -43,6 +44,7 @@ def ready(w: Array, scale: Array | None) -> Array:
     return wide if scale is None else wide * np.repeat(scale.astype(np.float32), GROUP, 0)
 
 
+@one_in(3, "name")
 @pytest.mark.parametrize("name", GPUS)
 @pytest.mark.parametrize("wei", NARROW)
 def test_products_are_those_of_decoded_weights(name: str, wei: str) -> None:
@@ -78,6 +80,7 @@ def test_every_code_is_its_value(name: str, src: str, wei: str) -> None:
     assert np.array_equal(found.output, decode(every, wei), equal_nan=True)
 
 
+@one_in(3, "name")
 @pytest.mark.parametrize("name", GPUS)
 @pytest.mark.parametrize("kind", ["mxfp8", "mxfp6", "mxfp4", "nvfp4"])
 def test_blocks_multiply_as_they_dequantize(name: str, kind: str) -> None:

@@ -12,6 +12,7 @@ import simdnn
 from isa_models.readings.arrays import Array
 from simdnn import Attr, Quant, Unimplemented
 from simdnn.kernels.common.postops import BINARY, ELTWISE
+from tests.effort import one_in
 
 COMPARE: dict[str, np.ufunc] = {
     "ge": np.greater_equal,
@@ -40,6 +41,7 @@ def beside_a_cpu(machine: str, ops: list[Any], into: Array | None = None) -> Non
     np.testing.assert_allclose(found.output, expected, 4e-6, 4e-6)
 
 
+@one_in(3)
 @pytest.mark.parametrize(("number", "name"), list(enumerate(ELTWISE)))
 def test_functions_of_one_operand(number: int, name: str) -> None:
     """Behind another one, so that a block goes through the registers twice."""
@@ -50,6 +52,7 @@ def test_functions_of_one_operand(number: int, name: str) -> None:
 CASES = itertools.product(BINARY, ("common", "column", "full"))
 
 
+@one_in(4)
 @pytest.mark.parametrize(("number", "case"), list(enumerate(CASES)))
 def test_second_operands(number: int, case: tuple[str, str]) -> None:
     name, extent = case
@@ -75,6 +78,7 @@ def test_comparisons_of_numbers_that_are_none(machine: str) -> None:
             np.testing.assert_array_equal(found, np.where(np.isnan(x) | np.isnan(y), of_nan, expected), err_msg=kind)
 
 
+@one_in(3, "machine")
 @pytest.mark.parametrize("machine", ["b580", "dg1", "v100", "h100"])
 @pytest.mark.parametrize(("groups", "ic", "oc"), [(1, 8, 20), (2, 8, 12), (12, 12, 12)])
 def test_convolutions(machine: str, groups: int, ic: int, oc: int) -> None:

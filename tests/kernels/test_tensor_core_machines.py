@@ -17,6 +17,7 @@ from isa_models.nvidia.mma import MmaShape
 from simdnn import Attr, Quant
 from simdnn.kernels.table import kernels
 from simdnn.program.records import Loop
+from tests.effort import one_in
 
 Array = np.ndarray[Any, Any]
 #: machine, instruction, its generation, elements of K of 16 bits
@@ -62,6 +63,7 @@ def test_a_product_is_a_chain_of_its_instruction(machine: str, unit: str, arch: 
     assert np.abs(found.output - exact).max() <= loss * np.abs(exact).max()
 
 
+@one_in(3, "arch")
 @pytest.mark.parametrize(("machine", "unit", "arch", "src", "wei"), CASES)
 def test_parts_of_k_are_chains_that_are_added_up_in_order(
     machine: str, unit: str, arch: str, src: str, wei: str
@@ -126,6 +128,7 @@ def test_f8_loses_digits_on_ada_and_hopper() -> None:
     assert wide.output[0, 0] == 128 + 31 * 2.0**-7
 
 
+@one_in(3, "dtype")
 @pytest.mark.parametrize(
     ("kernel", "dtype", "tag"),
     [
@@ -154,6 +157,7 @@ def test_f32_data_is_rounded_and_both_engines_agree(kernel: str, dtype: str, tag
     assert np.abs(found - exact).max() <= 1e-5 * np.abs(exact).max()
 
 
+@one_in(3, "dst")
 @pytest.mark.parametrize("machine", ["a100", "rtx4090", "h100"])
 @pytest.mark.parametrize("dst", ["f32", "bf16", "f16", "s8", "u8"])
 def test_integers_are_scaled_and_stored(machine: str, dst: str) -> None:

@@ -15,6 +15,7 @@ from isa_models.block_formats import BLOCK_FORMATS, block_format
 from simdnn import InvalidArgument, Unimplemented
 from simdnn.cli import main
 from simdnn.kernels.x86.rows_blocks import MULTIPLIED
+from tests.effort import one_in
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "ggml"
 ONE = np.load(VECTORS / "dots_avx2.npz")  # one row by one column, several lengths
@@ -40,6 +41,7 @@ def test_recorded_dot_products(case: str) -> None:
     assert r.library == f"ggml_vec_dot_{name}_{of}" and block_format(name).activations == of
 
 
+@one_in(3, "name")
 @pytest.mark.parametrize("name", [name for name in MULTIPLIED if f"{name}.x" in SEVERAL])
 @pytest.mark.parametrize(("machine", "isa", "cap"), WHERE)
 def test_recorded_products_under_every_cap(name: str, machine: str, isa: str | None, cap: str) -> None:
@@ -64,6 +66,7 @@ def test_recorded_products_of_a_scale_for_sixteen(machine: str, isa: str | None,
         assert np.abs(r.output - near).max() < 1e-3 * np.abs(near).max()
 
 
+@one_in(3, "name")
 @pytest.mark.parametrize("name", ["q4_0", "q4_K"])
 @pytest.mark.parametrize(("machine", "isa", "cap"), WHERE)
 def test_recorded_products_of_interleaved_rows(name: str, machine: str, isa: str | None, cap: str) -> None:
@@ -82,6 +85,7 @@ def test_recorded_products_of_interleaved_rows(name: str, machine: str, isa: str
     assert plain.implementation.startswith("vec_dot:") and not np.array_equal(plain.output, wanted)
 
 
+@one_in(3, "name")
 @pytest.mark.parametrize("name", [name.split(".")[0] for name in LLAMA if name.endswith(".one")])
 @pytest.mark.parametrize(("machine", "isa", "cap"), WHERE)
 def test_products_as_llama_cpp_forms_them(name: str, machine: str, isa: str | None, cap: str) -> None:

@@ -26,6 +26,7 @@ from simdnn.libraries import LIBRARIES, UNKNOWN, Library, Pick, refuses
 from simdnn.libraries.onednn.blocking import register_tile, tile_in_columns
 from simdnn.libraries.onednn.calls import around
 from simdnn.primitives import dispatch
+from tests.effort import one_in
 
 ROOT = Path(__file__).parents[2]
 SIZES: dict[str, Any] = {"m": 8, "n": 32, "k": 64}
@@ -354,6 +355,7 @@ def test_a_panel_of_weights_meets_all_rows_of_a_block_before_the_next() -> None:
     assert found.kernel.program.executed > 0 and found.cost.levels[2].read_bytes < 1.2 * 4 * 768 * 768
 
 
+@one_in(3)
 @pytest.mark.parametrize(("m", "n", "k"), [(300, 70, 600), (17, 64, 40)])
 @pytest.mark.parametrize(
     ("isa", "src", "dst"),

@@ -14,6 +14,7 @@ from isa_models.formats import name_of
 from simdnn import Attr, Unimplemented
 
 onnx = pytest.importorskip("onnx")
+from tests.effort import one_in  # noqa: E402
 from tests.libraries.test_onnxruntime import NAMES, PLACES, STORED, feeds, model  # noqa: E402
 
 Pair = tuple[Any, Any]
@@ -38,6 +39,7 @@ def attr(source: Pair, weights: Pair, target: Pair) -> Attr:
     return Attr(scales=scales, zero_points=zeros)
 
 
+@one_in(3, "op")
 @pytest.mark.parametrize("isa", PLACES)
 @pytest.mark.parametrize("op", ["QLinearMatMul", "QGemm"])
 def test_recorded_products(op: str, isa: str) -> None:

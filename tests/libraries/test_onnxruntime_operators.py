@@ -11,6 +11,7 @@ import pytest
 
 import simdnn
 from isa_models.isa import host_caps
+from tests.effort import one_in
 
 onnx = pytest.importorskip("onnx")
 STORED = np.load(Path(__file__).parents[1] / "vectors" / "onnxruntime" / "operators.npz")
@@ -44,6 +45,7 @@ def recorded(name: str, isa: str) -> dict[str, Any]:
     return {key.split("/")[2]: STORED[key] for key in STORED if key.startswith(f"{name}/{isa}/")}
 
 
+@one_in(2, "family")
 @pytest.mark.parametrize("isa", PLACES)
 @pytest.mark.parametrize("family", sorted({name.split("_")[0] for name in NAMES}))
 def test_recorded_operators_have_its_bits(family: str, isa: str) -> None:

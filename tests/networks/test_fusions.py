@@ -11,6 +11,7 @@ onnx = pytest.importorskip("onnx")
 from onnx import helper  # noqa: E402
 
 import simdnn  # noqa: E402
+from tests.effort import one_in  # noqa: E402
 from tests.networks import peer  # noqa: E402
 from tests.networks.peer import differs, model  # noqa: E402
 
@@ -230,6 +231,7 @@ def test_attention_by_dequantized_weights(heads: int, steps: int, ends: str) -> 
     assert found.tobytes() == peer.output(given, feeds).tobytes()
 
 
+@one_in(3, "source")
 @pytest.mark.parametrize("source", [(2, 5, 300), (5, 300), (300,)])
 @pytest.mark.parametrize("beside", [(2, 5, 7), (5, 7), (1, 1, 7), (1, 7), (7,), (1,)])
 @pytest.mark.parametrize("constant", [False, True])

@@ -17,6 +17,7 @@ from simdnn.networks.modes import Calibrated, in_mode
 from simdnn.networks.narrow_weights import NARROW_MODES
 from simdnn.networks.precision import MODES, Mode, choose
 from simdnn.networks.tables import run_table
+from tests.effort import one_in
 from workloads import MatmulLayer
 
 onnx = pytest.importorskip("onnx")
@@ -61,6 +62,7 @@ def read(x: np.ndarray, name: str) -> np.ndarray:  # type: ignore[type-arg]
     return simdnn.quantize_mx(x, form.dtype, group=group, rule=rule).dequantize()
 
 
+@one_in(4)
 @pytest.mark.parametrize("name", NARROW_MODES)
 def test_products_are_those_of_decoded_weights(name: str) -> None:
     made = simdnn.quantize_onnx(model(), scheme="weights", weights=name)
@@ -229,6 +231,7 @@ def alone(mode: str) -> float:
     return stored.estimate({"x": (8, 64)}, machine="zen4", attr=simdnn.Attr(fpmath="bf16")).cycles
 
 
+@one_in(3)
 @pytest.mark.parametrize("mode", READING)
 def test_what_is_no_number_stays_none(mode: str) -> None:
     """In its own row of a product alone; and a source of zeros gives zeros."""
@@ -240,6 +243,7 @@ def test_what_is_no_number_stays_none(mode: str) -> None:
     assert (stored.run({"x": 0 * x[[2, 2, 2]]}, machine="zen4").outputs["y"] == BIAS).all()
 
 
+@one_in(2)
 @pytest.mark.parametrize("workload", ["digits", "cancer"])
 def test_named_on_the_command_line(workload: str, capsys: pytest.CaptureFixture[str]) -> None:
     for values in ([], ["--no-values"]):

@@ -8,9 +8,11 @@ import simdnn
 
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
+from tests.effort import one_in
 from tests.networks.random_graphs import Builder, draw  # noqa: E402
 
 
+@one_in(2)
 @pytest.mark.parametrize("seed", range(40))
 def test_random_graphs(seed: int) -> None:
     drawn, machine = draw(Builder(seed)), ("zen4", "skx", "icx")[seed % 3]

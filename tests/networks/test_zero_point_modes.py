@@ -10,6 +10,7 @@ from simdnn import study
 from simdnn.networks.classifier import run_network
 from simdnn.networks.precision import MODES
 from simdnn.networks.tables import run_table
+from tests.effort import one_in
 from workloads import ConvLayer, MatmulLayer, Workload, digits
 
 STRATEGIES = ("direct", "in-kernel", "precomputed", "bias")
@@ -20,6 +21,7 @@ LAYERS = (
 )
 
 
+@one_in(3)
 @pytest.mark.parametrize("machine", ["b580", "dg1", "spr"])
 def test_strategies_have_equal_bits_and_their_own_cost(machine: str) -> None:
     modes = [f"int8-zp-{strategy}" for strategy in STRATEGIES]

@@ -18,6 +18,7 @@ from simdnn.calibration.hostcheck import HostCheck, check_host, compare
 from simdnn.numerics.native import own_width
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Tensor
+from tests.effort import one_in
 
 VALUED = {name: definition for name, definition in REGISTRY.items() if not definition.configures}
 #: the classes whose semantics are more than one operation: 2**20 lanes each
@@ -55,6 +56,7 @@ def test_every_instruction(name: str, native: bool) -> None:
     assert checked >= (12 if definition.tile else 600)
 
 
+@one_in(3, "native")
 @pytest.mark.parametrize("native", [False, True], ids=["portable", "native"])
 @pytest.mark.parametrize("name", DEEP)
 def test_a_million_lanes(name: str, native: bool) -> None:

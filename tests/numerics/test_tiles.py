@@ -17,6 +17,7 @@ from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, 
 from simdnn.program.tiles import configuration
 from simdnn.timing.estimate import estimate_program
 from simdnn.timing.memory import transfers
+from tests.effort import one_in
 from tests.timing.tiles import tiled
 
 ROWS, BLOCKS, COLUMNS = 5, 3, 2  # rows of a tile; tiles of rows (parallel); tiles of columns
@@ -93,6 +94,7 @@ def test_a_product_of_tiles(name: str, src: str, wei: str) -> None:
     assert (reference.reshape(BLOCKS * ROWS, -1) == a @ b).all()
 
 
+@one_in(2)
 @pytest.mark.parametrize("order", ["even_odd", "sequential"])
 @pytest.mark.parametrize(("name", "src", "wei"), CASES[:2])
 def test_engines_agree_on_specials(name: str, src: str, wei: str, order: str) -> None:

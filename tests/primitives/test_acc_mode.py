@@ -11,6 +11,7 @@ from isa_models.readings.arrays import Array
 from simdnn import Attr, InvalidArgument, Unimplemented
 from simdnn.cli import main
 from simdnn.study import explore
+from tests.effort import one_in
 
 SIZES = {"m": 64, "n": 64, "k": 256, "dt": "f16:f16:f32"}
 
@@ -167,6 +168,7 @@ UNITS = [  # machine, type, products of a step of the unit, digits of the sums
 ]
 
 
+@one_in(3, "dtype")
 @pytest.mark.parametrize(("machine", "dtype", "step", "digits"), UNITS)
 def test_partial_sums_join_one_in_f32_after_as_many_products_as_asked(
     machine: str, dtype: str, step: int, digits: int
@@ -219,6 +221,7 @@ def test_sums_in_f32_are_cut_where_asked_and_cost_what_the_joins_do(machine: str
     assert errors[32] < errors[256 * 16]
 
 
+@one_in(3)
 @pytest.mark.parametrize(("machine", "mode"), [("v100", "f16:64"), ("b580", "bf16:64"), ("spr", "f16:64")])
 def test_convolutions_have_them(machine: str, mode: str) -> None:
     dtype = fmt(mode.partition(":")[0]).dtype

@@ -18,6 +18,7 @@ from simdnn.kernels.common.scaled import ELEMENTS, RULES, Scaled, scaled
 from simdnn.kernels.x86.code import unit_of
 from simdnn.kernels.x86.scaled import scaled_quantization
 from simdnn.primitives.attr import TwoLevelQuant
+from tests.effort import one_in
 
 Array = npt.NDArray[Any]
 FLOATS = [name for name in ELEMENTS if name != "s8"]
@@ -104,6 +105,7 @@ def test_floor_is_that_of_gfloat(dtype: str) -> None:
         assert values.tolist() == [gfloat.round_float(info, float(v) / wanted, sat=True) for v in row]
 
 
+@one_in(3, "rule")
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("dtype", ELEMENTS)
 def test_programs_yield_what_the_formulas_say(dtype: str, rule: str) -> None:
@@ -120,6 +122,7 @@ def test_programs_yield_what_the_formulas_say(dtype: str, rule: str) -> None:
         assert codes(plain) == codes(found), (shape, axis)
 
 
+@one_in(3, "dtype")
 @pytest.mark.parametrize("isa", ["avx512_core", "avx2"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("tensor_scale", [None, 1.0, 0.01])

@@ -8,6 +8,7 @@ import pytest
 
 import simdnn
 from isa_models.readings.arrays import Array
+from tests.effort import one_in
 
 RNG = np.random.default_rng(5)
 SRC = RNG.integers(-128, 128, (5, 96)).astype(np.int8)
@@ -27,6 +28,7 @@ def real(values: Array, k: int, along: int) -> Array:
     return np.repeat(values.astype(np.float64), k // values.shape[along], axis=along)
 
 
+@one_in(3, "machine")
 @pytest.mark.parametrize(
     ("src", "wei"),
     [((5, 3), (3, 21)), ((5, 6), (3, 21)), ((5, 1), (1, 21)), ((5, 1), (21,)), ((1,), (6, 21)), ((5, 3), (21,))],

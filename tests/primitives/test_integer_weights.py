@@ -15,7 +15,7 @@ from isa_models import Unimplemented
 from isa_models.readings.arrays import Array
 from simdnn import Attr, Quant
 from simdnn.cli import main
-from tests.effort import examples
+from tests.effort import examples, one_in
 
 STORED = {"u8": np.uint8, "s8": np.int8, "s4": ml_dtypes.int4, "u4": ml_dtypes.uint4}
 RANGES = {"u8": (0, 256), "s8": (-128, 128), "s4": (-8, 8), "u4": (0, 16)}
@@ -133,6 +133,7 @@ def test_rows_of_u8_weights_are_read_in_place() -> None:
         assert r.implementation.startswith("ref_int8:") and np.array_equal(r.output, wide(a) @ wide(w))
 
 
+@one_in(3, "wei")
 @pytest.mark.parametrize("machine", ["hsw", "zen4"])
 @pytest.mark.parametrize("wei", ["u8", "s4", "u4"])
 @pytest.mark.parametrize("tag", ["ab", "ba"])

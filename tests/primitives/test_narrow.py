@@ -11,6 +11,7 @@ import pytest
 
 import simdnn
 from isa_models.formats import decode, fmt
+from tests.effort import one_in
 
 Array = npt.NDArray[Any]
 NARROW = ("f8_e4m3", "f8_e5m2", "f6_e2m3", "f6_e3m2", "f4_e2m1")
@@ -25,6 +26,7 @@ def e8m0(shape: tuple[int, int], low: int = -3, high: int = 3) -> Array:
     return np.exp2(np.random.default_rng(1).integers(low, high, shape)).astype(ml_dtypes.float8_e8m0fnu)
 
 
+@one_in(3, "kernel")
 @pytest.mark.parametrize("wei", NARROW)
 @pytest.mark.parametrize(
     ("src", "kernel"),
@@ -167,6 +169,7 @@ def test_the_librarys_overflows_are_shown_and_not_copied() -> None:
     assert np.isnan(found["onednn"]) and found["fastest"] == 448
 
 
+@one_in(3, "src")
 @pytest.mark.parametrize("machine", ["spr", "zen4", "hsw"])
 @pytest.mark.parametrize(
     ("src", "wei", "dst", "front"),

@@ -10,6 +10,7 @@ import pytest
 
 import simdnn
 from isa_models.formats import encode, fmt
+from tests.effort import one_in
 
 Array = npt.NDArray[Any]
 CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
@@ -26,6 +27,7 @@ def normal(shape: tuple[int, ...], dtype: str, seed: int) -> Array:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32).astype(fmt(dtype).dtype)
 
 
+@one_in(3, "case")
 @pytest.mark.parametrize(
     ("machine", "unit", "dtype"),
     [
@@ -51,6 +53,7 @@ def test_bits_are_those_of_a_convolution_of_floats(machine: str, unit: str, dtyp
     assert r.output.tobytes() == wanted.output.tobytes() and r.cycles > wanted.cycles, name
 
 
+@one_in(3, "machine")
 @pytest.mark.parametrize("case", ["3x3", "groups", "3d"])
 @pytest.mark.parametrize(
     ("machine", "src", "fpmath", "wei"),
@@ -88,6 +91,7 @@ def test_floats_of_four_bits(dst: str) -> None:
     assert r.output.view(wanted.dtype).tolist() == wanted.tolist()
 
 
+@one_in(2, "wei")
 @pytest.mark.parametrize("wei", ["bf16", "f16"])
 @pytest.mark.parametrize("case", ["3x3", "depthwise", "oihw", "3d"])
 def test_shorter_weights_become_those_of_f32(case: str, wei: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 import simdnn
 from simdnn import Attr, Quant
+from tests.effort import one_in
 from tests.kernels.reference_rules import Array
 
 FORMATS = ("f8_e4m3", "f8_e5m2", "f6_e2m3", "f6_e3m2", "f4_e2m1", "nvfp4")
@@ -30,6 +31,7 @@ def exact(x: Array, w: Array, groups: int) -> Array:
     return out
 
 
+@one_in(3, "machine")
 @pytest.mark.parametrize(
     ("machine", "groups", "dtype"),
     [

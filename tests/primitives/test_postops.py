@@ -16,7 +16,7 @@ from isa_models.readings.arrays import Array
 from simdnn import Attr, InvalidArgument, Quant, Unimplemented
 from simdnn.program.records import Register
 from tests.draws import whole
-from tests.effort import examples
+from tests.effort import examples, one_in
 
 DTYPES = {
     "f32": np.float32,
@@ -236,6 +236,7 @@ LONE = [
 ]
 
 
+@one_in(4, "name")
 @pytest.mark.parametrize("machine", ["hsw", "skx", "spr"])
 @pytest.mark.parametrize("shape", [(1,), (19,), (1, 19), (5, 19), (5, 1)])
 @pytest.mark.parametrize("name", [*ARITHMETIC, "prelu"])

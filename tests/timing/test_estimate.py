@@ -34,7 +34,7 @@ from simdnn.timing.cpu import walk
 from simdnn.timing.cpu.steps import Step, lower
 from simdnn.timing.cpu.walk import core_time, lower_bounds
 from simdnn.timing.estimate import estimate_program
-from tests.effort import examples
+from tests.effort import examples, one_in
 from tests.params import BY_CHANNEL
 from tests.timing.programs import gemm, narrow, unusual
 
@@ -80,6 +80,7 @@ def whole(program: Program, name: str) -> walk.CoreTime:
 # -- the program's instructions, and only those ----------------------------------------------------------------------
 
 
+@one_in(3)
 @pytest.mark.parametrize("kind", KERNEL_TABLE, ids=lambda kind: kind.name)
 def test_every_kernel_is_timed_whole(kind: KernelKind) -> None:
     target = next(found for found in map(machine, ("zen4", "spr", "gnr")) if found.supports(kind.isa))

@@ -26,6 +26,7 @@ from simdnn.tuning.measured import RecipeRuns
 from simdnn.tuning.search import undominated
 from simdnn.tuning.subjects import ModelSubject
 from simdnn.tuning.tuned import text_of
+from tests.effort import one_in
 from tests.tuning.test_tune import front_by_hand
 from workloads import RealNetwork
 from workloads.real import Data, Metric
@@ -67,6 +68,7 @@ def test_the_results_of_another_model_are_kept_apart(model: Any, tmp_path: Path)
     assert len(path.read_text().splitlines()) == 3 and one.runs["cycles"][0] != other.runs["cycles"][0]
 
 
+@one_in(2)
 @pytest.mark.parametrize("trained", [False, True])
 def test_recipes_of_a_librarys_kernels(
     trained: bool, model: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
