@@ -10,6 +10,7 @@ import pytest
 
 import simdnn
 from isa_models.formats import FORMATS
+from tests.sources import parsed, statements
 
 ROOT = Path(__file__).parent.parent
 #: folders where names are text that somebody wrote: assembly, benchdnn's options, rows of machines' files
@@ -104,7 +105,7 @@ def test_nothing_is_read_out_of_a_name(folder: str) -> None:
         (path.relative_to(ROOT).as_posix(), text)
         for path in MODULES
         if path.is_relative_to(ROOT / folder)
-        for text in read_from_names(ast.parse(path.read_text(encoding="utf-8")))
+        for text in read_from_names(parsed(path))
     }
     assert found == {one for one in WRITTEN if one[0].startswith(folder)}, sorted(found ^ WRITTEN)
 
@@ -144,8 +145,8 @@ def test_where_a_parameter_changes_is_a_param() -> None:
         f"{path.relative_to(ROOT).as_posix()}:{node.lineno}"
         for path in MODULES
         if (name := path.relative_to(ROOT).as_posix()).startswith(BELOW) and name not in WORDING
-        if any(word in (text := path.read_text(encoding="utf-8")) for word in (*WORDS, "granularity"))
-        for node in ast.walk(ast.parse(text))
+        if any(word in path.read_text(encoding="utf-8") for word in (*WORDS, "granularity"))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.Constant)
         and node.value in WORDS
         or isinstance(node, ast.Attribute)
@@ -179,7 +180,7 @@ def test_an_attribute_is_asked_at_the_door_alone() -> None:
         f"{path.name}:{function.name}"
         for path in MODULES
         if path.relative_to(ROOT).as_posix().startswith(("simdnn/primitives", *BELOW)) and path.name != "attr.py"
-        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for function in statements(parsed(path))
         if isinstance(function, ast.FunctionDef) and function.name not in allowed
         for arg in (*function.args.args, *function.args.kwonlyargs)
         if arg.arg == "attr"

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.sources import parsed, statements
+
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("isa_models", "simdnn", "workloads")
 
@@ -62,10 +64,16 @@ def unit(module: str) -> str:
 
 def imported(tree: ast.Module) -> Iterator[str]:
     """The modules that a file imports at run time, within functions too."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-            node.body = []
-    for node in ast.walk(tree):
+    for_types = {
+        id(within)
+        for node in statements(tree)
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        for one in node.body
+        for within in statements(one)
+    }
+    for node in statements(tree):
+        if id(node) in for_types:
+            continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -74,7 +82,7 @@ def imported(tree: ast.Module) -> Iterator[str]:
 
 @functools.cache
 def imports_of(path: Path) -> frozenset[str]:
-    return frozenset(imported(ast.parse(path.read_text(encoding="utf-8"))))
+    return frozenset(imported(parsed(path)))
 
 
 @pytest.fixture(scope="module")

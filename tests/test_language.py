@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
-import functools
 import re
 from pathlib import Path
 
 import pytest
+
+from tests.sources import parsed, statements
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("simdnn", "isa_models", "workloads", "tools", "benchmarks")
@@ -37,30 +38,29 @@ def sources(folder: str) -> list[Path]:
     return [file for file in sorted((ROOT / folder).rglob("*.py")) if not any(s in file.as_posix() for s in STILL)]
 
 
-@functools.cache
-def described(text: str) -> list[tuple[str, str]]:
+def described(tree: ast.Module) -> list[tuple[str, str]]:
     """(name, docstring) of all that a module describes."""
-    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, DESCRIBED)]
+    nodes = [node for node in statements(tree) if isinstance(node, DESCRIBED)]
     return [(getattr(node, "name", "module"), ast.get_docstring(node) or "") for node in nodes]
 
 
-def leaning(text: str) -> list[tuple[str, str]]:
+def leaning(tree: ast.Module) -> list[tuple[str, str]]:
     """(name, docstring) of all that is described by a reference to its neighbour."""
-    return [(name, text) for name, text in described(text) if LEANING.match(text)]
+    return [(name, text) for name, text in described(tree) if LEANING.match(text)]
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_no_docstring_leans_on_its_neighbour(folder: str) -> None:
     files = sources(folder)
     assert files
-    assert not [(str(file.relative_to(ROOT)), *found) for file in files for found in leaning(file.read_text("utf-8"))]
+    assert not [(str(file.relative_to(ROOT)), *found) for file in files for found in leaning(parsed(file))]
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_a_docstring_begins_with_the_thing(folder: str) -> None:
     """No exceptions: rooms where other old sentences still stand are looked at as well."""
     files = sorted((ROOT / folder).rglob("*.py"))
-    found = [(str(file.relative_to(ROOT)), *one) for file in files for one in described(file.read_text("utf-8"))]
+    found = [(str(file.relative_to(ROOT)), *one) for file in files for one in described(parsed(file))]
     assert files and not [one for one in found if CIRCLING.match(one[-1])]
 
 
@@ -80,5 +80,5 @@ def test_constructions_are_found() -> None:
 
 def test_what_leans_is_found() -> None:
     leans = 'class A:\n  """As B."""\n  def f(self):\n    """The same\n    twice."""\n'
-    assert leaning(leans) == [("A", "As B."), ("f", "The same\ntwice.")]
-    assert not leaning('"""Office."""\ndef f():\n  """Assumes a sum of those."""')
+    assert leaning(ast.parse(leans)) == [("A", "As B."), ("f", "The same\ntwice.")]
+    assert not leaning(ast.parse('"""Office."""\ndef f():\n  """Assumes a sum of those."""'))
