@@ -15,6 +15,7 @@ import simdnn
 import workloads
 from benchmarks import gemm_grid
 from simdnn import study
+from tests.effort import one_in
 
 ROOT = Path(__file__).parents[1]
 
@@ -196,6 +197,7 @@ NETWORKS = {
 MODES = ("f32", "fpmath-tf32", "fpmath-bf16", "fpmath-f16", "s8-weights", "s4-weights")
 
 
+@one_in(3)
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize(
     "machine", ["zen4", pytest.param("clx", marks=pytest.mark.sweep), pytest.param("spr", marks=pytest.mark.sweep)]

@@ -23,6 +23,7 @@ import workloads
 from isa_models.errors import bounded
 from simdnn import Attr, MemoryDesc, Quant, SimdnnError, plot, study
 from simdnn.cli import main
+from tests.effort import one_in
 from tests.streams import error_line
 from tests.work import at_most
 
@@ -144,6 +145,7 @@ CALLS: list[tuple[Callable[[], Any], str]] = [
 ]
 
 
+@one_in(2)
 @pytest.mark.parametrize("number", range(len(CALLS)), ids=[f"{i} {said}" for i, (_, said) in enumerate(CALLS)])
 def test_a_typed_error_of_one_line(number: int) -> None:
     call, said = CALLS[number]
@@ -190,6 +192,7 @@ TOML = {
 }
 
 
+@one_in(3)
 @pytest.mark.parametrize("name", TOML)
 def test_hostile_toml(name: str, tmp_path: Path) -> None:
     path = tmp_path / "hostile.toml"

@@ -20,7 +20,7 @@ from simdnn.kernels.common.epilogue import Parameters
 from simdnn.numerics.reference import Interpreter
 from simdnn.numerics.sampled import sample
 from simdnn.program.records import Op
-from tests.effort import examples
+from tests.effort import examples, one_in
 from tests.streams import error_line
 
 TYPES = {"f32": np.float32, "f16": np.float16, "u8": np.uint8, "s8": np.int8}
@@ -52,6 +52,7 @@ def outputs(row: Mapping[str, Any], problem: Mapping[str, Any], src: Array, weig
     return np.ascontiguousarray(output[[0, -1]])
 
 
+@one_in(2)
 @pytest.mark.parametrize("case", CASES)
 def test_one_order_has_equal_bits_and_two_have_a_witness(case: str) -> None:
     over, problem = CASES[case]
@@ -160,8 +161,8 @@ def test_threads_cut_no_sum() -> None:
 
 def test_convolution() -> None:
     sizes = {"ic": 8, "kh": 3, "kw": 3, "padding": 1, "iw": 5}
-    over = {"isa": ["avx2", "avx512_core"], "mb": [1, 2], "ih": [4, 5]}
-    frame = simdnn.invariance("convolution", over=over, oc=9, machine="spr", **sizes)
+    over = {"isa": ["avx2", "avx512_core"], "mb": [1, 2]}
+    frame = simdnn.invariance("convolution", over=over, oc=9, ih=5, machine="spr", **sizes)
     assert set(frame["orders"]) == {1} and set(frame["order"]) == {1}
     gpus = {"machine": ["v100", "zen4"]}
     frame = simdnn.invariance("convolution", over=gpus, oc=9, ih=5, dt="f16:f16:f32", **sizes)

@@ -53,6 +53,7 @@ def test_elements_of_convolution(case: Case, seed: int) -> None:
         assert np.asarray(result.explain(*at).value).tobytes() == result.output[at].tobytes()
 
 
+@one_in(2, "isa")
 @pytest.mark.parametrize("src_type", ["u8", "s8"])
 @pytest.mark.parametrize("isa", ["avx2", "avx512_core", "avx512_core_vnni"])
 def test_exact_values_of_integers(isa: str, src_type: str) -> None:

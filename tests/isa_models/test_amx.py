@@ -12,6 +12,7 @@ import pytest
 
 from isa_models import InvalidArgument, instruction
 from isa_models.formats import fmt
+from tests.effort import one_in
 from tests.isa_models.test_instructions import f32_of
 
 Array = npt.NDArray[Any]
@@ -55,6 +56,7 @@ def draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, kind: str
     return values.astype(np.float32).astype(form.dtype)
 
 
+@one_in(2)
 @pytest.mark.parametrize("kind", ["like", "wide", "tiny", "bits"])
 @pytest.mark.parametrize("accumulation", ["even_odd", "sequential"])
 @pytest.mark.parametrize(("name", "dtype"), [("tdpbf16ps", "bf16"), ("tdpfp16ps", "f16")])

@@ -20,7 +20,7 @@ from isa_models.formats import fmt
 from isa_models.intel_gpu import FLOAT_MODELS, PLATFORMS, join_a, pack_a, pack_b, split_a, unpack_a, unpack_b
 from isa_models.intel_gpu.dpas import INTEGERS
 from simdnn.calibration.hostcheck import adversarial, compare
-from tests.effort import examples
+from tests.effort import examples, one_in
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "gpu"
 MANIFEST = json.loads((VECTORS / "manifest.json").read_text())
@@ -83,6 +83,7 @@ def test_recorded_dp4a(case: dict[str, Any], recorded: dict[str, Array]) -> None
     ).all()
 
 
+@one_in(3)
 @pytest.mark.parametrize("a_dtype,b_dtype", list(itertools.product(INTEGERS, INTEGERS)))
 def test_every_integer_pair_wraps(a_dtype: str, b_dtype: str) -> None:
     rng = np.random.default_rng([fmt(a_dtype).bits, fmt(b_dtype).bits])
@@ -356,6 +357,7 @@ def test_ptx_accumulators_are_unsigned_for_unsigned_factors_only() -> None:
         instruction("ptx_dp4a")(top, a, b, saturate=True)
 
 
+@one_in(2)
 @pytest.mark.parametrize("name", sorted(GPU_REGISTRY))
 def test_documented_shown_and_compiled_alike(name: str) -> None:
     definition = instruction(name)
@@ -369,6 +371,7 @@ def test_documented_shown_and_compiled_alike(name: str) -> None:
             assert found.mismatches == 0, found.first
 
 
+@one_in(2)
 @pytest.mark.parametrize(
     "name",
     [

@@ -20,6 +20,7 @@ from simdnn import numerics
 from simdnn.calibration.hostcheck import compare
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Tensor
+from tests.effort import one_in
 
 WIDTHS = {128: ("avx2",), 256: ("avx2",), 512: ("avx512_core",)}
 
@@ -72,6 +73,7 @@ def operands(definition: Instruction, lanes: int, rng: np.random.Generator) -> l
     return [random(rng, o.dtype, definition.operand_lanes(o, lanes)) for o in definition.operands]
 
 
+@one_in(2)
 @pytest.mark.parametrize("name", DEFINED)
 def test_readings_agree(name: str) -> None:
     definition, rng = DEFINED[name], np.random.default_rng(len(name))

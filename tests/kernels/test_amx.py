@@ -258,6 +258,7 @@ def test_channels_that_fill_tiles_are_read_in_place() -> None:
     assert copies == [False, True, True]
 
 
+@one_in(2)
 @pytest.mark.parametrize("wei", ["s8", "u4"])
 @pytest.mark.parametrize("shape", [(1, 20, 6), (40, 70, 96)], ids=str)
 def test_compressed_weights(shape: tuple[int, int, int], wei: str) -> None:

@@ -21,7 +21,7 @@ from simdnn.kernels.gpu.vocabulary import GpuVocabulary
 from simdnn.kernels.x86.code import unit_of
 from simdnn.kernels.x86.reduce import reduction
 from simdnn.kernels.x86.vocabulary import X86Vocabulary
-from tests.effort import examples
+from tests.effort import examples, one_in
 
 Array = np.ndarray[Any, np.dtype[Any]]
 UNITS = ("avx2", "avx512_core", "avx512_core_bf16")
@@ -66,6 +66,7 @@ def check_reduction(
     np.testing.assert_allclose(found, expected, rtol=NEAR[dst], atol=1e-5 * scale)
 
 
+@one_in(3, "target")
 @pytest.mark.parametrize(("target", "dtype"), TYPED)
 def test_reductions(target: str, dtype: str) -> None:
     for (shape, axes), kind in product(SHAPES, KINDS):
@@ -86,6 +87,7 @@ def test_reductions_of_any_shape(
     check_reduction(kind, shape, axes, *typed, divisor=3 if kind == "sum" else 1, engine="compiled")
 
 
+@one_in(3)
 @pytest.mark.parametrize(("target", "dtype"), TYPED)
 def test_pooling(target: str, dtype: str) -> None:
     vocabulary = X86Vocabulary(unit_of(target)) if target in UNITS else GpuVocabulary(gpu_machine(target))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -52,10 +54,10 @@ def expanded(p: Param | None, v: Array | None, k: int, n: int, none: float) -> A
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.name)
-@examples(10)
+@examples(10, least=1)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_decompression(kind: KernelKind, seed: int) -> None:
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng([seed, zlib.crc32(kind.name.encode())])  # another problem for each kind
     unit = int(rng.choice([1, 2, 3, 5, 6, 16]))
     m, n, k = int(rng.integers(1, 12)), int(rng.integers(1, 70)), unit * 6
     tag = str(rng.choice(["any", "ab", "ba"]))

@@ -20,6 +20,7 @@ from simdnn.kernels.x86.code import unit_of
 from simdnn.kernels.x86.copy import copying
 from simdnn.kernels.x86.vocabulary import X86Vocabulary
 from simdnn.timing.estimate import estimate_program
+from tests.effort import one_in
 
 UNITS = ("avx2", "avx512_core", "avx512_core_bf16")
 FLOATS = ("f32", "f16", "bf16")
@@ -43,6 +44,7 @@ def exact(name: str, x: Any) -> Any:
     return known[name](x.astype(np.float64))
 
 
+@one_in(2)
 @pytest.mark.parametrize(
     ("name", "low", "high", "ulp"),
     [

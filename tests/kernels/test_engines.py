@@ -120,7 +120,7 @@ def matmul_problem(kind: KernelKind, rng: np.random.Generator) -> MatmulProblem:
 
 
 def own_seed(kind: KernelKind, seed: int) -> int:
-    """Each kind is tried on problems of its own, on the first example, too, whose seed is 0."""
+    """Each kind is tried on another problem, on the first example, too, whose seed is 0."""
     return seed ^ zlib.crc32(kind.name.encode())
 
 

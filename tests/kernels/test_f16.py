@@ -53,6 +53,7 @@ def half(x: Array) -> Array:
 ROUNDED = {"tf32": tf32, "tf32_cut": tf32_cut, "f16_down": half}
 
 
+@one_in(3)
 @pytest.mark.parametrize("isa", WIDE)
 @pytest.mark.parametrize("suffix", ROUNDED)
 @pytest.mark.parametrize("tag", ["any", "ab"])

@@ -13,7 +13,7 @@ import simdnn
 from isa_models.formats import fmt
 from isa_models.machines.loader import gpu_machine
 from simdnn import Attr, Quant
-from tests.effort import examples
+from tests.effort import examples, one_in
 
 Array = np.ndarray[Any, np.dtype[Any]]
 GPUS = ("b580", "a770", "max1550", "dg1", "v100")
@@ -131,6 +131,7 @@ def test_groups_of_any_length_are_filled_up_with_nothing(
     assert (simdnn.matmul(x, w, machine=name, attr=attr, engine="reference").output == exact).all()
 
 
+@one_in(2)
 @pytest.mark.parametrize(
     ("name", "mode", "tag"),
     [

@@ -18,7 +18,7 @@ from simdnn import Attr
 from simdnn.kernels.common.epilogue import Epilogue
 from simdnn.kernels.common.problems import ConvProblem
 from simdnn.kernels.gpu.implicit import pixels
-from tests.effort import examples
+from tests.effort import examples, one_in
 from tests.primitives.problems import exact_sums
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -187,6 +187,7 @@ def test_an_element_is_explained() -> None:
     assert f"value {found.output[0, 1, 2, 1]}" in str(found.explain(0, 1, 2, 1))
 
 
+@one_in(2)
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
 def test_images_of_both_types_of_f8(dtype: str) -> None:
     """NumPy has no views by strides of one of them."""

@@ -215,6 +215,7 @@ def test_groups_along_a_size_of_run_time_are_powers_of_two() -> None:
         simdnn.estimate("matmul", runtime_dims="k", **asked | {"dispatch": "fastest"})
 
 
+@one_in(2, "known")
 @pytest.mark.parametrize(
     ("sizes", "known"),
     [

@@ -12,6 +12,7 @@ import pytest
 import simdnn
 from isa_models.isa import host_caps
 from simdnn import Attr, Unimplemented, libraries
+from tests.effort import one_in
 
 onnx = pytest.importorskip("onnx")
 FILE = Path(__file__).parents[1] / "vectors" / "onnxruntime" / "models.npz"
@@ -35,6 +36,7 @@ def network(name: str) -> simdnn.Network:
     return simdnn.load(model(name))
 
 
+@one_in(2)
 @pytest.mark.parametrize("family", sorted({name.split("_")[0] for name in NAMES}))
 def test_recorded_models_have_its_bits_with_and_without_vnni(family: str) -> None:
     """Every second model of a family at each cap, so that all run under a cap with VNNI and under one without."""
@@ -213,6 +215,7 @@ def test_a_constant_that_follows_a_product_of_floats(op: str) -> None:
         assert r.outputs["y"].tobytes() == (sums * factor).tobytes()
 
 
+@one_in(2)
 @pytest.mark.parametrize("isa", ["avx2", "avx512_core_vnni"])
 def test_recorded_convolutions_of_floats(isa: str) -> None:
     """Onto a value where both lie in blocks of channels, else added by itself; and as products of matrices."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import simdnn
 from simdnn import Unimplemented
-from tests.effort import examples
+from tests.effort import examples, one_in
 
 onnx = pytest.importorskip("onnx")
 VECTORS = Path(__file__).parents[1] / "vectors" / "onnxruntime"
@@ -32,6 +32,7 @@ def found(name: str, isa: str) -> Any:
     return network(name).run(feeds, machine=PLACES[isa], isa=isa, dispatch="onnxruntime")
 
 
+@one_in(2)
 @pytest.mark.parametrize("isa", PLACES)
 def test_recorded_models_have_its_bits(isa: str) -> None:
     """A quarter of the models at each cap, so that all run."""

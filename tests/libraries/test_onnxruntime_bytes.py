@@ -53,6 +53,7 @@ def test_recorded_products(op: str, isa: str) -> None:
         assert r.output.tobytes() == STORED[f"{name}/{isa}"].tobytes(), name
 
 
+@one_in(2)
 @pytest.mark.parametrize("isa", PLACES)
 def test_recorded_convolutions(isa: str) -> None:
     """Convolutions whose weights are of s8 and have no zero points; others have no kernel here, but in a network."""

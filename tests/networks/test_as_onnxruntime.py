@@ -17,6 +17,7 @@ from simdnn.networks.kernels import Kernels  # noqa: E402
 from simdnn.networks.opset import shapes_of  # noqa: E402
 from simdnn.networks.passes.common_subexpressions import once  # noqa: E402
 from simdnn.networks.passes.qdq_as_onnxruntime import as_run  # noqa: E402
+from tests.effort import one_in  # noqa: E402
 from tests.networks import peer  # noqa: E402
 from tests.networks.peer import Arrays, differs, model  # noqa: E402
 
@@ -336,6 +337,7 @@ def test_constants_that_are_no_matrix_are_not_packed(shape: tuple[int, ...]) -> 
     assert not differs(model([helper.make_node("MatMul", ["x", "w"], ["y"])], x, {"w": w}), x)
 
 
+@one_in(2)
 @pytest.mark.parametrize("where", [{"alpha": 0.3}, {"alpha": 0.3, "beta": 0.7}, {"transA": 1}, {"beta": 0.5}])
 @pytest.mark.parametrize("constant", [True, False])
 def test_factors_of_products_of_several_parts(where: dict[str, Any], constant: bool) -> None:
@@ -406,6 +408,7 @@ def test_a_scale_made_of_a_size_is_a_constant() -> None:
     assert simdnn.load(opened).run({"q": feeds["q"]}, **peer.ALIKE).outputs["y"].tolist() == [1, 3, 5, 8]
 
 
+@one_in(3)
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("op", ["Add", "Mul"])
 @pytest.mark.parametrize("shape", [(8, 1, 1), (1, 8, 1, 1), (), (1,), (1, 1, 1, 1)])

@@ -18,12 +18,14 @@ onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 from onnx import TensorProto, helper  # noqa: E402
 
+from tests.effort import one_in  # noqa: E402
 from tests.networks.models import model  # noqa: E402
 from tests.networks.random_graphs import Builder, draw  # noqa: E402
 
 GPUS = ("b580", "v100", "dg1", "a770", "max1550")
 
 
+@one_in(2)
 @pytest.mark.parametrize("seed", range(100, 115))
 def test_random_graphs(seed: int) -> None:
     drawn, machine = draw(Builder(seed)), GPUS[seed % len(GPUS)]
@@ -85,6 +87,7 @@ def test_a_transpiled_model_runs_faster_where_there_are_matrix_units(machine: st
     np.testing.assert_allclose(half.outputs["y"], full.outputs["y"], atol=2e-3)
 
 
+@one_in(3)
 @pytest.mark.parametrize("machine,kernel", [("b580", "xe2_dpas"), ("dg1", "xe_lp_dp4a"), ("v100", "volta_fma")])
 def test_a_quantized_model_runs_on_integers_where_the_gpu_has_them(machine: str, kernel: str) -> None:
     made, feeds = classifier()

@@ -19,6 +19,7 @@ import simdnn  # noqa: E402
 from simdnn.cli import main  # noqa: E402
 from simdnn.networks.modes import run_model  # noqa: E402
 from simdnn.networks.precision import choose  # noqa: E402
+from tests.effort import one_in  # noqa: E402
 from tests.networks import peer  # noqa: E402
 
 KINDS = ("QDQ-s8", "QDQ-u8", "QOperator-s8", "QOperator-u8")
@@ -227,6 +228,7 @@ def test_a_math_mode_of_some_nodes(models: dict[str, Path], capsys: pytest.Captu
     assert "matches none of the layers; they are c1" in capsys.readouterr().err
 
 
+@one_in(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_tables_fit_a_terminal(models: dict[str, Path], kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", str(models[kind]), "--machine", "icx", "--layers", "*"]) == 0

@@ -120,6 +120,7 @@ def with_convolutions() -> onnx.ModelProto:
     return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=10)
 
 
+@one_in(2)
 @pytest.mark.parametrize(
     ("name", "machine"),
     [*product(("f8-tensor", "f8-channel"), ("zen4", "v100")), ("f8-f8-tensor", "zen4"), ("f8-f8-channel", "spr")],

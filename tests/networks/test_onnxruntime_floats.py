@@ -16,6 +16,7 @@ from onnx import helper  # noqa: E402
 
 import simdnn  # noqa: E402
 from simdnn.libraries.onnxruntime import eigen  # noqa: E402
+from tests.effort import one_in
 from tests.networks import peer  # noqa: E402
 from tests.networks.peer import differs, model  # noqa: E402
 
@@ -163,6 +164,7 @@ def test_grids_over_three_dimensions(mode: str) -> None:
     )
 
 
+@one_in(2)
 @pytest.mark.parametrize("act", ["Tanh", "Relu", "Sigmoid"])
 @pytest.mark.parametrize(("batch", "width", "sides"), [(3, 20, 2), (1, 300, 1), (1, 5, 2)])
 def test_plain_recurrent_layers(act: str, batch: int, width: int, sides: int) -> None:

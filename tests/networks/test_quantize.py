@@ -15,6 +15,7 @@ onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 from onnx import helper  # noqa: E402
 
+from tests.effort import one_in  # noqa: E402
 from tests.networks import peer  # noqa: E402
 from tests.networks.models import model, small_cnn  # noqa: E402
 
@@ -37,6 +38,7 @@ def implementations(made: Any, machine: str = "zen4", **more: Any) -> dict[str, 
     return dict(zip(frame["node"], frame["implementation"], strict=True))
 
 
+@one_in(2)
 @pytest.mark.parametrize("per_channel", [True, False])
 @pytest.mark.parametrize("sources", ["u8", "s8"])
 def test_static_runs_on_integer_kernels_and_stays_close(per_channel: bool, sources: str) -> None:
@@ -126,6 +128,7 @@ def test_weights_alone(weights: str, error: float) -> None:
     near(values(made), want, 1e-3)
 
 
+@one_in(2)
 @pytest.mark.parametrize(("inner", "block"), [(20, 16), (96, 32), (50, 16), (8, 16), (256, 128)])
 @pytest.mark.parametrize("weights", ["s8", "s4"])
 def test_groups_become_smaller_where_k_asks_for_it(inner: int, block: int, weights: str) -> None:

@@ -184,7 +184,7 @@ def test_each_network_has_its_packages() -> None:
 @pytest.mark.skipif(not HERE, reason="`simdnn fetch-models ocr` has not been run")
 def test_real_digits_are_read() -> None:
     modes, _ = choose(ZEN4, ["f32"])
-    row = real.run_real(workloads.REAL_NETWORKS["ocr"], modes, count=2).totals.iloc[0]
+    row = real.run_real(workloads.REAL_NETWORKS["ocr"], modes, count=1).totals.iloc[0]
     assert row["accuracy"] > 0.9 and row["speed_up"] == 1 and row["cycles"] > 0
     with pytest.raises(SimdnnError, match="617"):
         real.run_real(workloads.REAL_NETWORKS["ocr"], modes, count=618)

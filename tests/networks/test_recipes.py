@@ -16,6 +16,7 @@ from simdnn.networks.classifier import ClassifierRun
 from simdnn.networks.modes import run_model
 from simdnn.networks.precision import MODES, Mode, choose, recipe
 from simdnn.networks.runner import run_modes
+from tests.effort import one_in
 from workloads import Classifier
 
 LAYERS = ("fc1", "fc2", "fc3")
@@ -51,6 +52,7 @@ def graph(cancer: Classifier) -> pd.DataFrame:
     return frames.layers.set_index("mode")
 
 
+@one_in(2)
 @pytest.mark.parametrize("kind", ["classified", "graph"])
 def test_a_recipe_of_one_mode_is_that_mode(kind: str, request: pytest.FixtureRequest) -> None:
     frame = request.getfixturevalue(kind)

@@ -10,6 +10,7 @@ import pytest
 onnx = pytest.importorskip("onnx")
 from onnx import helper  # noqa: E402
 
+from tests.effort import one_in  # noqa: E402
 from tests.networks.peer import Arrays, differs, model  # noqa: E402
 
 
@@ -47,6 +48,7 @@ LEAVING = {
 }
 
 
+@one_in(2)
 @pytest.mark.parametrize("what", LEAVING)
 def test_what_leaves_blocks_of_channels(what: str) -> None:
     rng = np.random.default_rng(len(what))

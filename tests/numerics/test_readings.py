@@ -39,6 +39,7 @@ DEEP = (
 )
 
 
+@one_in(2, "native")
 @pytest.mark.parametrize("native", [False, True], ids=["portable", "native"])
 @pytest.mark.parametrize("name", sorted(VALUED))
 def test_every_instruction(name: str, native: bool) -> None:

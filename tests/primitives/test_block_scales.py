@@ -171,6 +171,7 @@ def test_shapes_and_attributes() -> None:
     assert repr(i) == "Blocks(s8 2x32, 32 along axis 1)"
 
 
+@one_in(2)
 @pytest.mark.parametrize("machine", ["zen4", "spr", "hsw"])
 @pytest.mark.parametrize("first", ["src", "wei"])
 def test_blocks_of_both_sides_keep_both_tensor_scales(machine: str, first: str) -> None:

@@ -21,6 +21,7 @@ from simdnn.primitives.dispatch import Choice, choose
 from simdnn.program.records import Program
 from simdnn.timing.causes import Work
 from simdnn.timing.estimate import Cost
+from tests.effort import one_in
 
 
 class Clock:
@@ -357,6 +358,7 @@ def test_what_cannot_win_is_not_timed() -> None:
         )
 
 
+@one_in(3)
 @pytest.mark.parametrize("name", ["clx", "zen4", "spr"])
 @pytest.mark.parametrize("dt", ["f32:f32", "bf16:bf16", "u8:s8", "f16:f16"])
 def test_floors_are_below_estimates(name: str, dt: str) -> None:
@@ -391,6 +393,7 @@ def test_the_least_time_is_taken_where_clocks_differ(
     assert frame.loc[frame["cycles"].idxmin(), "reason"].startswith("more time: fewer cycles, at ")
 
 
+@one_in(2, "primitive")
 @pytest.mark.parametrize(
     "primitive,problem",
     [

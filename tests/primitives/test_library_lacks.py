@@ -11,6 +11,7 @@ import pytest
 import simdnn
 from isa_models.formats import fmt
 from simdnn import Attr, Quant, Unimplemented
+from tests.effort import one_in
 
 U8, S8 = np.ones((4, 192), np.uint8), np.ones((192, 8), np.int8)
 
@@ -24,6 +25,7 @@ def in_groups(group: int, dtype: str, argument: str = "wei") -> Quant:
     return Quant(np.ones(shape, np.float32 if dtype == "f32" else np.int32), groups=groups, dtype=dtype)
 
 
+@one_in(3)
 @pytest.mark.parametrize("machine", ["hsw", "skx", "zen5", "spr"])
 @pytest.mark.parametrize("src", [np.uint8, np.int8, np.float32])
 @pytest.mark.parametrize("groups", [1, 2, 8])
@@ -36,6 +38,7 @@ def test_convolutions_to_f16(machine: str, src: type, groups: int) -> None:
     assert simdnn.estimate("convolution", **sizes, dt=dt, machine=machine).cycles > 0
 
 
+@one_in(3)
 @pytest.mark.parametrize("machine", ["skx", "spr"])
 @pytest.mark.parametrize(
     "kind, dtype, argument, least",
@@ -128,6 +131,7 @@ def test_a_zero_point_that_a_library_leaves_out(src: type, isa: str) -> None:
         assert simdnn.convolution(a, weights, attr=attr, **wide).output.flat[0] == weights[0].size + 3
 
 
+@one_in(3)
 @pytest.mark.parametrize(
     ("isa", "tag", "k", "group", "wrong"),
     [

@@ -66,6 +66,7 @@ def test_a_table_and_arithmetic_yield_the_same(unit: str) -> None:
     assert "vpermps" in set(table.instructions.instruction) - set(arithmetic.instructions.instruction)
 
 
+@one_in(2)
 @pytest.mark.parametrize("unit", ["avx512_core", "avx512_core_bf16", "avx512_core_amx"])
 @pytest.mark.parametrize("wei", ["f6_e2m3", "f6_e3m2"])
 def test_six_bits_by_a_table_and_by_arithmetic(unit: str, wei: str) -> None:
@@ -79,6 +80,7 @@ def test_six_bits_by_a_table_and_by_arithmetic(unit: str, wei: str) -> None:
     assert "vpermi2w" in set(table.instructions.instruction) - set(arithmetic.instructions.instruction)
 
 
+@one_in(2)
 @pytest.mark.parametrize("isa", ["avx2", "avx512_core"])
 @pytest.mark.parametrize("wei", NARROW)
 def test_every_code_is_its_value(isa: str, wei: str) -> None:
@@ -301,6 +303,7 @@ def test_every_candidate_of_what_a_reference_computes_has_a_reason(dt: str) -> N
     )
 
 
+@one_in(2)
 @pytest.mark.parametrize("dst", ["f8_e4m3", "f8_e5m2", "f4_e2m1"])
 @pytest.mark.parametrize("batch", [(), (3,)])
 def test_a_sum_reads_codes(dst: str, batch: tuple[int, ...]) -> None:

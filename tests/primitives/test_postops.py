@@ -253,6 +253,7 @@ def test_second_operands_broadcast(machine: str, shape: tuple[int, ...], name: s
         np.testing.assert_array_equal(found, expected)
 
 
+@one_in(2, "machine")
 @pytest.mark.parametrize("machine", ["hsw", "zen4"])
 @pytest.mark.parametrize("op", LONE, ids=str)
 def test_each_of_one_operand(machine: str, op: Any) -> None:

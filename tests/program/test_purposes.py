@@ -23,6 +23,7 @@ from simdnn.program.purposes import (
     purposes,
 )
 from simdnn.program.records import Loop, Memory, Place, Program, Statement
+from tests.effort import one_in
 
 GROUPS = Quant(None, groups=(32, 1), dtype="f32")
 POINTS = Quant(None, groups=(32, 1), dtype="s8")
@@ -61,6 +62,7 @@ def counted(result: simdnn.Estimate) -> Counter[str]:
     return found
 
 
+@one_in(3, "name")
 @pytest.mark.parametrize("machine", ["hsw", "skx", "zen4", "spr", "adl-p", "dg1", "b580", "max1550"])
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_a_kernel_shows_what_its_problem_asks_for(machine: str, name: str) -> None:

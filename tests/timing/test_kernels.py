@@ -21,6 +21,7 @@ from simdnn.program.records import Program
 from simdnn.timing.cpu.stream import Stream
 from simdnn.timing.estimate import estimate_program
 from simdnn.timing.gaps import gaps_of
+from tests.effort import one_in
 from tests.params import BY_CHANNEL, COMMON
 from tests.timing.programs import in_blocks, narrow, unusual
 
@@ -95,6 +96,7 @@ def forms(program: Program) -> set[tuple[str, str]]:
     return {(step.mnemonic, step.form) for step in steps}
 
 
+@one_in(2, "most")
 @pytest.mark.parametrize("most", [5, pytest.param(25, marks=pytest.mark.sweep)])
 @pytest.mark.parametrize("kind", KERNELS, ids=lambda kind: kind.name)
 def test_every_instruction_has_a_row(kind: KernelKind, most: int) -> None:

@@ -18,6 +18,7 @@ from workloads import gguf, llama
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
+from tests.effort import one_in  # noqa: E402
 from tests.networks import peer  # noqa: E402
 
 LAYERS, WIDTH, HEADS, KV_HEADS, HIDDEN, WORDS, PLACES = 2, 64, 4, 2, 96, 40, 160
@@ -186,6 +187,7 @@ def test_s8_by_token(tiny: gguf.Gguf) -> None:
     np.testing.assert_allclose(found, by_runtime(made, feeds)["logits"], atol=noise * np.abs(exact).max() / 2)
 
 
+@one_in(2)
 @pytest.mark.parametrize("weights", [pytest.param("f32", marks=pytest.mark.sweep), "own", "s8"])
 def test_one_token_after_the_other_is_the_same(tiny: gguf.Gguf, weights: str) -> None:
     """Scales of tokens are their own, so that int8 does not change with what else is read."""
