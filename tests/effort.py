@@ -28,8 +28,8 @@ def examples(thorough: int, least: int = LEAST) -> settings:
 
 
 def one_in(number: int, *by: str) -> pytest.MarkDecorator:
-    """Marks a test of which `make test` runs one case in `number`, and one at least for each combination of the values
-    of the parameters named; the other cases are sweeps.
+    """A test whose cases go through the same code: `make test` runs one in `number`, and at least one of each
+    combination of the values that parameters named in `by` have. The other cases are sweeps.
     """
     return pytest.mark.one_in(number, *by)
 
