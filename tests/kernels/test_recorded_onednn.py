@@ -66,7 +66,8 @@ def problem_of(case: dict[str, Any]) -> Problem:
     src, wei, types = case["src"]["dims"], case["wei"]["dims"], (case["src"]["dtype"], case["wei"]["dtype"])
     if case["op"] == "matmul":
         tag = {"plain": "ab"}.get(case["wei"]["tag"], case["wei"]["tag"])
-        return MatmulProblem(src[0], wei[1], src[1], *types, epilogue, tag)
+        moves = epilogue.zp_src or epilogue.zp_wei  # by recorded numbers of s8, none of them 0
+        return MatmulProblem(src[0], wei[1], src[1], *types, epilogue, tag, moves_in_s8=moves)
     padding = (*pair(params["pad"]), *pair(params.get("pad_r", params["pad"])))
     groups = wei[0] if len(wei) == 5 else 1
     return ConvProblem(

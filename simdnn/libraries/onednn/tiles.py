@@ -32,57 +32,71 @@ from simdnn.libraries.onednn.tile_room import has_room
 from simdnn.libraries.onednn.tile_rounded import rounded_options
 
 AMX = "avx10_1_512_amx"  # oneDNN's name of the cap
+_ISA = "avx512_core_amx"  # that of rows
 
 
 def on_tiles(p: Problem, caps: frozenset[str], fpmath: str) -> tuple[str, str] | None:
     """The kernel that runs on AMX tiles. None where it takes another unit: depthwise and small groups, scales along K,
     vectors and small problems (rule 14), f32 computed in f32.
     """
-    isa = "avx512_core_amx"
-    if isinstance(p, MatmulProblem):
-        if p.left_to == "gemm":
-            return None if p.decompression else _by_older_gemm(p)
-        family, base = "gemm", "brg_matmul"
-        if fmt(p.src).is_float and (p.layouts.src, p.layouts.wei) != ("any", "any"):
-            raise Unimplemented("how oneDNN cuts K for tiles over such layouts is not modelled: any, and ab, work")
-        if p.group_scales or p.zero_points or p.reference:
-            return None
-        if p.decompression:
-            half = p.decompression.computes == ("f16",)
-            if not half and (p.decompression.computes != ("bf16",) or copy_is_small(p)):
-                return None
-            _refuse_unsure(p)
-            return f"wdec:{isa}{'_fp16' * half}", f"{base}:{AMX}{'_fp16' * half}"
-        if _too_small_for_tiles(p, "avx512_core_amx_fp16" in caps):
+    return _matmul(p, caps, fpmath) if isinstance(p, MatmulProblem) else _convolution(p, caps, fpmath)
+
+
+def _matmul(p: MatmulProblem, caps: frozenset[str], fpmath: str) -> tuple[str, str] | None:
+    if p.left_to == "gemm":
+        return None if p.decompression else _by_older_gemm(p)
+    if fmt(p.src).is_float and (p.layouts.src, p.layouts.wei) != ("any", "any"):
+        raise Unimplemented("how oneDNN cuts K for tiles over such layouts is not modelled: any, and ab, work")
+    if p.group_scales or p.zero_points or p.reference:
+        return None
+    if p.decompression:
+        half = p.decompression.computes == ("f16",)
+        if not half and (p.decompression.computes != ("bf16",) or copy_is_small(p)):
             return None
         _refuse_unsure(p)
-    else:
-        if p.depthwise or p.wei_tag != "any":
-            return None
-        if _not_for_tiles(p):
-            _refuse_older(p)
-            return None
-        family, base = "conv", brgemm_convolution(p)
-        if p.src == "f32" and fpmath in ("bf16", "any"):
-            ic = p.ic // p.groups
-            if pointwise(p) and ic < 64 and ic % 32:
-                return None
-        if (p.src, p.wei, p.epilogue.dst) == ("f32", "f32", "bf16"):
-            raise Unimplemented(
-                "oneDNN cannot make a convolution f32:f32:bf16 where there are tiles, or fails on the way: dst='f32' "
-                "works, isa='avx512_core_fp16', and dispatch='fastest'"
-            )
-    if p.src == "f16" and "avx512_core_amx_fp16" not in caps or p.src == "f32" and fpmath not in ("bf16", "any"):
+        return f"wdec:{_ISA}{'_fp16' * half}", f"brg_matmul:{AMX}{'_fp16' * half}"
+    tiles_of_f16 = "avx512_core_amx_fp16" in caps
+    if _too_small_for_tiles(p, tiles_of_f16):
         return None
-    if isinstance(p, ConvProblem) and not pointwise(p) and not has_room(p):
+    _refuse_unsure(p)
+    if not _take_type(p, caps, fpmath):
         return None
-    if p.src == "f16":
-        return f"{family}:{isa}_fp16", f"{base}:{AMX}_fp16"
-    if isinstance(p, MatmulProblem) and p.wei in ("s4", "u4"):
+    if p.wei in ("s4", "u4"):  # beside bytes, as floats have them decompressed
         refuse_raw(p, tiles=True)
-    suffix = {"f32": "_down", "bf16": ""}.get(p.src, "_int8")
-    half = suffix == "_int8" and isinstance(p, MatmulProblem) and "avx512_core_amx_fp16" in caps
-    return f"{family}:{isa}{suffix}", f"{base}:{AMX}{'_fp16' * half}"
+    half = tiles_of_f16 and p.src not in ("f32", "bf16")  # integers run under the later cap, too
+    return f"gemm:{_ISA}{_suffix(p)}", f"brg_matmul:{AMX}{'_fp16' * half}"
+
+
+def _convolution(p: ConvProblem, caps: frozenset[str], fpmath: str) -> tuple[str, str] | None:
+    if p.depthwise or p.wei_tag != "any":
+        return None
+    if _not_for_tiles(p):
+        _refuse_older(p)
+        return None
+    if p.src == "f32" and fpmath in ("bf16", "any") and pointwise(p):
+        ic = p.ic // p.groups
+        if ic < 64 and ic % 32:
+            return None
+    if (p.src, p.wei, p.epilogue.dst) == ("f32", "f32", "bf16"):
+        raise Unimplemented(
+            "oneDNN cannot make a convolution f32:f32:bf16 where there are tiles, or fails on the way: dst='f32' "
+            "works, isa='avx512_core_fp16', and dispatch='fastest'"
+        )
+    if not _take_type(p, caps, fpmath) or not pointwise(p) and not has_room(p):
+        return None
+    return f"conv:{_ISA}{_suffix(p)}", f"{brgemm_convolution(p)}:{AMX}{'_fp16' * (p.src == 'f16')}"
+
+
+def _take_type(p: Problem, caps: frozenset[str], fpmath: str) -> bool:
+    """Whether tiles compute the source's type: f16 under a cap of its own, f32 as bf16 where the mode allows it."""
+    if p.src == "f16":
+        return "avx512_core_amx_fp16" in caps
+    return p.src != "f32" or fpmath in ("bf16", "any")
+
+
+def _suffix(p: Problem) -> str:
+    """What a row's name has behind the instruction set."""
+    return {"f16": "_fp16", "f32": "_down", "bf16": ""}.get(p.src, "_int8")
 
 
 def _refuse_unsure(p: MatmulProblem) -> None:
