@@ -258,6 +258,12 @@ _KEYWORDS = {
     **dict.fromkeys(("dim", "dims"), ("axis", "axes", "shape")),
     **dict.fromkeys(("batch", "batch_size", "n"), ("mb", "src_batch")),
     **{size: (f"i{size}",) for size in "chw"},
+    "mcpu": ("machine",),
+    "wei": ("weights",),
+    **dict.fromkeys(("fpmath_mode", "math_mode"), ("fpmath",)),
+    **dict.fromkeys(("accumulation_mode", "accumulate"), ("acc_mode",)),
+    **{f"{tensor}_scale{s}": ("scales",) for tensor in ("src", "wei", "weights", "dst") for s in ("", "s")},
+    **{f"{tensor}_zero_point{s}": ("zero_points",) for tensor in ("src", "wei", "weights", "dst") for s in ("", "s")},
 }
 #: fields of results and of loops, which no other list of names is asked for
 FIELDS: Mapping[str, tuple[str, ...]] = {

@@ -23,6 +23,7 @@ from simdnn.libraries import LIBRARIES
 from simdnn.networks.precision import MODES, choose
 from simdnn.primitives.accumulation import ACC_MODES
 from simdnn.primitives.attr import ARGUMENTS, MASK_NAMES, POST_OPS
+from simdnn.primitives.checks import ATTR_FIELDS
 from simdnn.primitives.descriptors import PLAIN
 from simdnn.primitives.mathmode import FPMATH_MODES
 from tests.streams import error_line
@@ -162,7 +163,16 @@ def test_machines(machine: str, names: list[str]) -> None:
 def test_what_others_call_it_is_known_here() -> None:
     """Each alias leads to names of this package alone, and is none of them itself in the list that it leads to."""
     lists = [FORMATS, caps(), MODES, attributes._POST_OPS, POST_OPS, LIBRARIES, PRIMITIVES, ARGUMENTS, MASK_NAMES]
-    lists += [PARAMETERS, BLOCKS, machine_names(), gpu_machine_names(), FPMATH_MODES, ACC_MODES, *PLAIN.values()]
+    lists += [
+        PARAMETERS,
+        BLOCKS,
+        machine_names(),
+        gpu_machine_names(),
+        FPMATH_MODES,
+        ACC_MODES,
+        *PLAIN.values(),
+        ATTR_FIELDS,
+    ]
     known = {"fastest", "any", "compiled", "reference"}.union(*lists)
     for word, names in ALIASES.items():
         assert names and set(names) <= known and word not in names, word
@@ -330,9 +340,15 @@ def test_the_command_line(words: list[str], said: str, capsys: pytest.CaptureFix
     assert said in line and "none" not in line
 
 
-@pytest.mark.parametrize("field", [name for name in simdnn.Attr.__dataclass_fields__])
-def test_fields_of_an_attribute_given_to_a_primitive(field: str) -> None:
-    """The likeliest mistake of all, on each primitive."""
+@pytest.mark.parametrize(
+    ("said", "field"),
+    [
+        *((name, name) for name in simdnn.Attr.__dataclass_fields__),
+        *(("fpmath_mode", "fpmath"), ("src_scale", "scales"), ("accumulation_mode", "acc_mode")),
+    ],
+)
+def test_fields_of_an_attribute_given_to_a_primitive(said: str, field: str) -> None:
+    """The likeliest mistake of all, on each primitive, by oneDNN's names as well."""
     image, kernel = np.ones((1, 2, 3, 3), np.float32), np.ones((2, 2, 1, 1), np.float32)
     calls: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
         (simdnn.matmul, F32, {}),
@@ -341,7 +357,7 @@ def test_fields_of_an_attribute_given_to_a_primitive(field: str) -> None:
     ]
     for call, operands, sizes in calls:
         with pytest.raises(InvalidArgument, match=rf"write attr=simdnn.Attr\({field}=…\)"):
-            call(*operands, machine="zen4", **sizes, **{field: "bf16"})
+            call(*operands, machine="zen4", **sizes, **{said: "bf16"})
 
 
 def test_a_call_without_a_machine_names_one() -> None:

@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from isa_models import GpuMachine, InvalidArgument, Machine, cpu_machine
 from isa_models import machine as any_machine
+from isa_models.aliases import meant_by
 from isa_models.errors import counted, shortly, unknown_name, what_is_allowed
 from isa_models.isa import caps, implied
 from isa_models.keywords import Callee, WrongCall, answering, unknown_keyword
@@ -112,8 +113,10 @@ class _PrimitiveCallee(Callee):
 def unknown_argument(function: str, name: str, names: Iterable[str]) -> InvalidArgument:
     """The error for a keyword that a function does not have; where it takes an `Attr`, it tells what belongs there."""
     names = list(names)
-    if "attr" in names and name in ATTR_FIELDS:
-        return InvalidArgument(f"{function} has no argument {name!r}: write attr=simdnn.Attr({name}=…)")
+    if "attr" in names:
+        for field in (name, *meant_by(name)):
+            if field in ATTR_FIELDS:
+                return InvalidArgument(f"{function} has no argument {name!r}: write attr=simdnn.Attr({field}=…)")
     return unknown_keyword(function, name, names)
 
 
