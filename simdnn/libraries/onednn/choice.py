@@ -313,45 +313,46 @@ def _f16_by_taps(p: ConvProblem, caps: frozenset[str]) -> tuple[str, str]:
 
 
 def _convolution(p: ConvProblem, tier: str) -> tuple[str, str]:
-    ic, oc = p.ic // p.groups, p.oc // p.groups
-    one_tap = pointwise(p)
-    small, by_fours = p.groups > 1 and ic <= 16, groups_by_fours(p, 16)
-    integer = not fmt(p.src).is_float
     if p.depthwise:
         return _depthwise(p, tier)
-    base = "brgconv_1x1" if one_tap else "brg_conv_fwd"
-    if not integer:
-        if p.src == "bf16":
-            if by_gemm(p, False):
-                refuse_gemm(p)
-                return f"conv:{tier}{'_pixel' * by_vectors(p)}", "x64:gemm:jit"
-            return f"conv:{tier}", (f"jit_bf16:{tier}" if by_fours else f"{base}:{tier}")
-        if by_gemm_for_layouts(p):
-            return f"conv:{by_width(tier)}", "x64:gemm:jit"
-        if vector_of_f32(p):
-            return "conv:avx2_pixel" if by_vectors(p) else f"conv:{by_width(tier)}", "x64:gemm:jit"
-        alone = tier != "avx2" and lacks_room(p)
-        if alone and p.epilogue.dst != "f32":
-            raise Unimplemented(
-                f"oneDNN's kernel for a single channel this small makes f32 alone, not {p.epilogue.dst}: dst='f32' "
-                "works, larger images, and dispatch='fastest'"
-            )
-        jit = tier != "avx2" and jit_takes(p) or alone and not is_copied(p)
-        left = (small or alone) and not jit and p.layouts.wei != "kept"
-        wide = "avx2" if tier == "avx2" or left else "avx512_core"
-        return f"conv:{wide}", f"jit:{wide}" if jit else f"{base}:{wide}"
+    base = "brgconv_1x1" if pointwise(p) else "brg_conv_fwd"
+    if not fmt(p.src).is_float:
+        return _convolution_of_bytes(p, tier, base)
+    if p.src == "bf16":
+        if by_gemm(p, False):
+            refuse_gemm(p)
+            return f"conv:{tier}{'_pixel' * by_vectors(p)}", "x64:gemm:jit"
+        return f"conv:{tier}", (f"jit_bf16:{tier}" if groups_by_fours(p, 16) else f"{base}:{tier}")
+    if by_gemm_for_layouts(p):
+        return f"conv:{by_width(tier)}", "x64:gemm:jit"
+    if vector_of_f32(p):
+        return "conv:avx2_pixel" if by_vectors(p) else f"conv:{by_width(tier)}", "x64:gemm:jit"
+    alone = tier != "avx2" and lacks_room(p)
+    if alone and p.epilogue.dst != "f32":
+        raise Unimplemented(
+            f"oneDNN's kernel for a single channel this small makes f32 alone, not {p.epilogue.dst}: dst='f32' "
+            "works, larger images, and dispatch='fastest'"
+        )
+    small = p.groups > 1 and p.ic // p.groups <= 16
+    jit = tier != "avx2" and jit_takes(p) or alone and not is_copied(p)
+    left = (small or alone) and not jit and p.layouts.wei != "kept"
+    wide = "avx2" if tier == "avx2" or left else "avx512_core"
+    return f"conv:{wide}", f"jit:{wide}" if jit else f"{base}:{wide}"
+
+
+def _convolution_of_bytes(p: ConvProblem, tier: str, base: str) -> tuple[str, str]:
     if ends_as_reference(p, tier):
         return f"conv:{by_width(tier)}_int8_exact", "ref:any"
     if by_int8_gemm(p, tier):
         return int8_row("conv", tier), _int8_gemm(p)
     if tier == "avx2":
-        if p.groups > 1 and (ic % 4 or oc % 4):
+        if p.groups > 1 and (p.ic // p.groups % 4 or p.oc // p.groups % 4):
             return "conv:avx2_int8_exact", "ref:any"
         return "conv:avx2_int8", f"jit_uni_int8{'_1x1' if dense_and_pointwise(p) else ''}:avx2"
     if tier == "avx2_vnni":
         return "conv:avx2_vnni", f"{'jit_uni_int8' if jit_with_avx_vnni(p) else base}:{tier}"
-    if by_fours:
-        base = "jit_int8_1x1" if one_tap and _dense(p) and p.epilogue.bias_stored == "f32" else "jit_int8"
+    if groups_by_fours(p, 16):
+        base = "jit_int8_1x1" if pointwise(p) and _dense(p) and p.epilogue.bias_stored == "f32" else "jit_int8"
     else:
         refuse_later_groups(p)
     return int8_row("conv", tier), f"{base}:{tier}"
