@@ -95,7 +95,7 @@ def _take_type(p: Problem, caps: frozenset[str], fpmath: str) -> bool:
 
 
 def _suffix(p: Problem) -> str:
-    """What a row's name has behind the instruction set."""
+    """The end of a row's name, behind the instruction set: how it computes the source's type."""
     return {"f16": "_fp16", "f32": "_down", "bf16": ""}.get(p.src, "_int8")
 
 
