@@ -17,6 +17,7 @@ import nbformat
 import pytest
 from matplotlib.figure import Figure
 
+from isa_models import errors
 from tests.lessons import executed, hidden_marks
 
 ROOT = Path(__file__).parents[1]
@@ -24,6 +25,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
 LESSONS = [notebook for notebook in NOTEBOOKS if notebook.stem != "00_index"]
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 TEXTS = ("text/plain", "text/markdown")
+ERRORS = [name for name, found in vars(errors).items() if isinstance(found, type)]
 each = pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 
 
@@ -74,6 +76,19 @@ def test_stored_outputs_are_for_everybody(notebook: Path) -> None:
         assert not re.search(r"\bat 0x[0-9a-f]{6,}|/(home|tmp|work|root|Users)/", text), f"{cell}: {text}"
     if notebook in LESSONS:
         assert sum(kind == "image/png" for _, kind, _ in given) >= 1, "a lesson shows pictures"
+
+
+@each
+def test_words_and_outputs_agree(notebook: Path) -> None:
+    """A kernel that the words name is one that a cell names or shows; an error that a cell catches was raised."""
+    cells = nbformat.read(notebook, 4).cells
+    shown_by = [cell.source + "".join(text for _, text in outputs(cell)) for cell in cells if cell.cell_type == "code"]
+    for cell in cells:
+        named = re.findall(r"`((?:conv|gem[mv]|wdec_\w+):\w+)`", cell.source) if cell.cell_type == "markdown" else []
+        assert not [kernel for kernel in named if not any(kernel in text for text in shown_by)]
+        if cell.cell_type == "code" and "except simdnn." in cell.source:
+            given = " ".join(text for _, text in outputs(cell))
+            assert any(name in given for name in ERRORS), cell.source
 
 
 def test_points_beyond_the_axes_are_found() -> None:
