@@ -15,6 +15,7 @@ from isa_models.algebra import Value
 from isa_models.aliases import instructions_like_intrinsic
 from isa_models.errors import InvalidArgument, UnknownName, counted, shortly, some, unknown_name
 from isa_models.formats import fmt, name_of
+from isa_models.isa import implied
 from isa_models.keywords import keywords
 from isa_models.plugins import Registry, load, with_failures
 from isa_models.readings.arrays import Array, ArrayValue, held, unwarned
@@ -177,6 +178,9 @@ class Instruction(InNotebooks):
         lanes = self.lanes_of(values, lanes, self.lanes(512) if self.takes_lanes else 1)
         with unwarned():
             result = cast(ArrayValue, self.apply(*values, lanes=lanes, **immediates))
+        if getattr(result, "dtype", None) != self.result:
+            met = getattr(result, "dtype", type(result).__name__)
+            raise InvalidArgument(f"{self.name}: its function gives {met}, its signature {self.result}")
         found = np.ascontiguousarray(result.array)
         return found.reshape(*found.shape[:-1], -1, self.row_lanes(self.result)) if self.tile else found
 
@@ -388,7 +392,7 @@ def _found(name: str) -> Instruction | None:
     return family.form(name) if isinstance(family, Family) else None
 
 
-_SIGNATURE = re.compile(r"(\w+)(?:\*([\d.]+))?(?:\[(\d+)\])?$")
+_SIGNATURE = re.compile(r"(\w+)(?:\*(\d+(?:\.\d+)?))?(?:\[(\d+)\])?$")
 
 
 def define(
@@ -408,7 +412,10 @@ def define(
     """
 
     def register(function: F) -> F:
-        registry[name] = make(name, signature, caps, manual, function, **facts)
+        made = make(name, signature, caps, manual, function, **facts)
+        for cap in (cap for given in caps.values() for cap in given if registry is REGISTRY):
+            implied(cap)  # refuses a name that is none; GPUs call theirs otherwise
+        registry[name] = made
         return function
 
     return register
@@ -429,20 +436,28 @@ def make(
     doc: str = "",
     **facts: Any,
 ) -> Instruction:
-    """The Instruction that `define` registers."""
+    """The Instruction that `define` registers.
+
+    Raises `InvalidArgument` for a signature that is none or that the function does not take, `UnknownName` for a type.
+    """
     function.__doc__ = doc or function.__doc__
-    result, _, operands = (part.strip() for part in signature.partition("<-"))
+    result, arrow, operands = (part.strip() for part in signature.partition("<-"))
     plain: Any = inspect.unwrap(function)  # whose code tells its parameters in a tenth of the time of a signature
     parameters, hints = plain.__code__.co_varnames[: plain.__code__.co_argcount], plain.__annotations__
     immediates = tuple(p for p in parameters if hints.get(p) in ("int", int) and p != "lanes")
     named = [p for p in parameters if hints.get(p) in ("str", str)]
     names = [p for p in parameters if p not in (*immediates, *named, "lanes")]
+    told = [_SIGNATURE.match(text.strip()) for text in operands.split(",") if text.strip()]
+    if not arrow or None in told or len(told) != len(names):
+        raise InvalidArgument(
+            f"{name}: signature {signature!r} of a function of ({', '.join(names)}); a type of the result, <-, and an "
+            "operand for each of these are needed, as 's32 <- s32, u8*4, s8*4'"
+        )
     parsed = []
-    for label, text in zip(names, filter(None, (o.strip() for o in operands.split(","))), strict=True):
-        match = _SIGNATURE.match(text)
-        assert match, text
-        count = int(match[3] or 1)
-        parsed.append(Operand(label, match[1], 0 if match[3] else float(match[2] or 1), count))
+    for label, match in zip(names, cast("list[re.Match[str]]", told), strict=True):
+        parsed.append(Operand(label, match[1], 0 if match[3] else float(match[2] or 1), int(match[3] or 1)))
+    for dtype in (result, *(operand.dtype for operand in parsed)):
+        fmt(dtype)
     return Instruction(
         name, tuple(parsed), result, function, manual, caps, immediates, takes_lanes="lanes" in parameters, **facts
     )

@@ -76,10 +76,12 @@ def main(args: argparse.Namespace) -> int:
 
 def _timing(args: argparse.Namespace) -> int:
     """Measured beside predicted cycles of the compiled kernels."""
-    from simdnn.calibration import kernels, scaling
+    from simdnn.calibration import cores, kernels, scaling
 
     if args.threads < 1:
         raise InvalidArgument(f"--threads {args.threads}: 1 or more, each on a core of its own")
+    if args.threads > 1:
+        cores.chosen(args.threads)  # refuses before minutes go by
     output.check_path(args.output, (".csv", *output.PICTURE_FORMATS))
     target, host = _whose(args)
     if not kernels.wanted(target, args.only):

@@ -12,6 +12,7 @@ import pytest
 
 from isa_models import REGISTRY, InvalidArgument, UnknownName, instruction
 from isa_models.formats import fmt
+from isa_models.instruction import define, make
 from isa_models.isa import caps
 
 Array = npt.NDArray[Any]
@@ -163,6 +164,12 @@ def test_fma_beside_the_middle_of_two_floats(exponent: int) -> None:
         (lambda: instruction("vpslld")([1, 2], imm=256), "0 to 255"),
         (lambda: instruction("vpslld")([1, 2], imm=1, count=1), "not known: \\['count'\\]"),
         (lambda: instruction("vpunpcklbw")([1, 2], [1, 2]), "whole registers"),
+        (lambda: make("mine", "s32 s32", {}, "", lambda a: a), "mine: signature 's32 s32' of a function of \\(a\\)"),
+        (lambda: make("mine", "s32 <- s32*x", {}, "", lambda a: a), "signature"),
+        (lambda: make("mine", "s32 <- s32", {}, "", lambda a, b: a), "of a function of \\(a, b\\)"),
+        (lambda: make("mine", "s32 <- f33", {}, "", lambda a: a), "did you mean 'f32'"),
+        (lambda: define("mine", "s32 <- s32", {512: ("avx512_vnn",)}, "")(lambda a: a), "did you mean 'avx2_vnni'"),
+        (lambda: make("mine", "s32 <- f32", {512: ()}, "", lambda a: a)([1.0]), "gives f32, its signature s32"),
     ],
 )
 def test_wrong_use_says_what_is_allowed(call: Any, message: str) -> None:
