@@ -21,6 +21,7 @@ MOST_CODE_TEXT = 1 << 20  # characters of what the assembler gets
 _APART = 1 << 20  # bytes between labels of data: more than a loop's few iterations look ahead
 
 _UNREADABLE = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f\ud800-\udfff]")
+_REMARK = re.compile("#.*")  # in which compilers repeat a byte of data as a character
 _PIECE = re.compile(r"""[^"'/#;]+|"(?:\\.|[^"\\])*"?|'(?:\\.|[^\\])'?|/\*|//|#|;[;\s]*|.""", re.DOTALL)
 _LABEL = re.compile(r"\s*([A-Za-z_.$?][\w.$@?]*|\d+)\s*:(?!:)\s*")
 _DIRECTIVE = re.compile(r"\.([A-Za-z_]\w*)(.*)", re.DOTALL)
@@ -141,7 +142,7 @@ def read_text(text: str, syntax: Syntax | None = None, function: str | None = No
         raise InvalidArgument(f"syntax: met {syntax!r}, allowed are {', '.join(map(repr, SYNTAX_LINE))}")
     if len(text) > MOST_TEXT:
         raise InvalidArgument(f"the text has {len(text)} characters, at most {MOST_TEXT} are read")
-    if bad := _UNREADABLE.search(text):
+    if _UNREADABLE.search(text) and (bad := _UNREADABLE.search(_REMARK.sub("", text))):
         raise InvalidArgument(f"the text is no assembly: it holds the character {bad[0]!r}")
     lines = LINE_END.split(text)
     found = _Reading(syntax or syntax_of(lines), _region(lines))

@@ -155,6 +155,7 @@ def test_the_syntax_is_seen() -> None:
         (".data\nadd eax, eax\n.text\nnop\n.section .rodata\nret\n.previous\ndec eax", ["nop", "dec"]),
         ("nop\n.pushsection .rodata\nret\n.popsection\ndec eax\n.end\nret", ["nop", "dec"]),
         (".byte 0xc5, 0xfc\n.short 0xc158", ["vaddps"]),
+        (".section .rodata\n.byte 4 # \x04\n.text\nnop", ["nop"]),  # as Clang writes tables of bytes
         ("x = 5\nadd eax, x", ["add"]),
         ("\ufeffnop\r\nnop\rnop", ["nop", "nop", "nop"]),
         ("vgatherdps zmm2{k1}, zmmword ptr [rsi + 4*zmm1]", ["vgatherdps"]),
