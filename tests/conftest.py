@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Cases beyond a test's part (`one_in`) are sweeps; the part does not depend on which files are collected."""
     tests = defaultdict[tuple[object, str], list[pytest.Function]](list)
     for item in items:
-        if isinstance(item, pytest.Function) and item.get_closest_marker("one_in"):
+        if isinstance(item, pytest.Function) and item.get_closest_marker("one_in") and not item.get_closest_marker("sweep"):
             tests[item.parent, item.originalname].append(item)
     for cases in tests.values():
         number, *by = next(cases[0].iter_markers("one_in")).args

@@ -24,7 +24,7 @@ from simdnn.cli.listing import LISTS
 from simdnn.cli.run_help import COLUMNS
 from simdnn.networks.precision import MODES
 from simdnn.networks.runner import Frames
-from tests.effort import examples
+from tests.effort import examples, one_in
 from tests.streams import error_line
 
 TABLE = "layer,M,N,K,batch,count,macs,kind\nup,4,16,64,1,2,4096,weight\nqk,8,16,64,3,1,24576,act\n"
@@ -72,6 +72,7 @@ def test_json_is_json_and_holds_what_the_table_holds(small: str, capsys: pytest.
     assert total["macs"] == 2 * 4096 + 24576
 
 
+@one_in(2)
 @pytest.mark.parametrize("machine,expected", [("b580", ["f32", "bf16", "int8-vnni", "f16"]), ("v100", ["f32", "f16"])])
 def test_run_on_a_gpu(machine: str, expected: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "cancer", "--machine", machine, "--json"]) == 0
@@ -386,6 +387,7 @@ def test_streams_and_status_of_a_process(small: str) -> None:
     assert (failed.returncode, failed.stdout, failed.stderr.count("\n")) == (2, "", 1)
 
 
+@one_in(2)
 @pytest.mark.parametrize(("closed", "arguments", "status"), [("1", "list isa", 0), ("2", "run nothing", 2)])
 def test_a_stream_that_is_closed(closed: str, arguments: str, status: int) -> None:
     command = f"exec {sys.executable} -m simdnn {arguments} {closed}>&-"

@@ -93,6 +93,7 @@ def test_every_command_and_option_is_in_a_table() -> None:
         assert dests == frozenset().union(*module.TAKES.values()), command
 
 
+@one_in(3)
 @pytest.mark.parametrize(("command", "kind", "dest", "option"), list(cases()))
 def test_an_option_that_says_nothing_is_refused(
     command: str, kind: str, dest: str, option: str, capsys: pytest.CaptureFixture[str]

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.effort import one_in
+
 ROOT = Path(__file__).parents[1]
 DOCUMENT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"(?ms)^ *```(\w+) ?(\S*)\n(.*?)^ *```")
@@ -60,6 +62,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@one_in(2)
 @pytest.mark.parametrize(
     "title",
     [

@@ -13,6 +13,7 @@ import pytest
 
 from isa_models.host import pipes
 from simdnn.cli import main
+from tests.effort import one_in
 from tests.networks.models import small_cnn
 from tests.streams import error_line
 
@@ -42,6 +43,7 @@ COMMANDS = (
 )
 
 
+@one_in(2)
 @pytest.mark.parametrize("content", CONTENTS)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_broken_file_is_one_line(

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 import simdnn
+from tests.effort import one_in
 
 ROW = np.array([1, 2, 0.5, 4, 8, 0.25], np.float32)
 
 
+@one_in(3)
 @pytest.mark.parametrize("isa", ["avx2", "avx512_core_vnni"])
 @pytest.mark.parametrize("dispatch", ["fastest", "onednn"])
 @pytest.mark.parametrize("src", [None, 0.5])

@@ -140,6 +140,7 @@ def test_a_loop_s_values(way: Way) -> None:
     assert len(repr(found)) < 100
 
 
+@one_in(2)
 @way
 def test_a_network_and_its_result(way: Way) -> None:
     pytest.importorskip("onnx")
@@ -173,6 +174,7 @@ def test_a_machine_that_does_not_exist(name: str, figure: str, value: int, way: 
     assert other is machine and other != isa_models.machine(name)
 
 
+@one_in(2)
 @way
 def test_a_witness(way: Way) -> None:
     frame = simdnn.invariance("matmul", over={"dispatch": ["gemm:avx2", "onednn"]}, m=1, n=64, k=300, machine="zen4")

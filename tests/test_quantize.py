@@ -22,6 +22,7 @@ GROUPS: tuple[int | str, ...] = ("common", "per_oc", 1, 2, 8)
 finite = st.floats(-(2.0**127), 2.0**127, width=32)
 
 
+@one_in(3)
 @pytest.mark.parametrize(("dtype", "group"), [*product(WEIGHT_TYPES, GROUPS)])
 @given(weights=arrays(np.float32, (8, 3), elements=finite), symmetric=st.booleans())
 def test_each_weight_is_met_within_half_a_step(

@@ -111,6 +111,7 @@ def rounded(value: Fraction) -> float:
     return float(round(value / Fraction(2) ** exponent) * Fraction(2) ** exponent)
 
 
+@one_in(2)
 @pytest.mark.parametrize("dtype", ["bf16", "f16"])
 def test_float_models_against_rational_arithmetic(dtype: str) -> None:
     rng = np.random.default_rng(3)

@@ -17,6 +17,7 @@ from isa_models.readings.llvm import Emitter, LlvmValue
 from isa_models.x86.masks import SIZES
 from simdnn.calibration.hostcheck import adversarial
 from simdnn.numerics.native import native_call
+from tests.effort import one_in
 
 MASKS = sorted(n for n, d in REGISTRY.items() if "b1" in (d.result, *(o.dtype for o in d.operands)))
 LOGIC: dict[str, Callable[[int, int], int]] = {
@@ -41,6 +42,7 @@ def test_every_pair_of_masks_of_eight(name: str) -> None:
     assert (np.packbits(met, axis=-1, bitorder="little")[:, 0] == wanted).all()
 
 
+@one_in(2)
 @pytest.mark.parametrize(("end", "lanes"), SIZES.items())
 def test_masks_of_all_sizes_as_integers(end: str, lanes: int) -> None:
     rng = np.random.default_rng(lanes)

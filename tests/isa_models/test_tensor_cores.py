@@ -162,6 +162,7 @@ READ = [
 ]
 
 
+@one_in(3)
 @pytest.mark.parametrize("name", READ)
 def test_all_readings_agree(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """LLVM, traced values and intervals of one value each, on any bits: infinities and NaN are among them."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from isa_models.host.memory import LINE
 from isa_models.readings import transposed_copy
+from tests.effort import one_in
 
 SIZES = st.sampled_from([1, 2, 4, 8, 3])  # no compiled code moves three bytes
 
@@ -51,6 +52,7 @@ def test_blocks_that_reach_back(size: int, rows: int, columns: int) -> None:
     assert (transposed_copy.in_order(array) == array).all()
 
 
+@one_in(3)
 @pytest.mark.parametrize("size", [1, 2, 4, 8])
 @pytest.mark.parametrize("channels", [2, 3, 5, 6, 7, 9, 12, 15])
 def test_images_of_few_channels(size: int, channels: int) -> None:

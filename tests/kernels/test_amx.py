@@ -157,6 +157,7 @@ def test_the_machine_says_the_order_and_the_result_tells_it() -> None:
     assert simdnn.matmul(a, b, machine=tiled(), isa="avx512_core_bf16", dst="f32").accumulation == ""
 
 
+@one_in(2)
 @pytest.mark.parametrize("suffix", ["_down", "_fp16_down"])
 def test_f32_data_rounded_on_the_way(suffix: str) -> None:
     """The same as products of data that was rounded before."""
@@ -173,6 +174,7 @@ def test_f32_data_rounded_on_the_way(suffix: str) -> None:
         assert (run_all(kernel, a, b, Parameters()) == expected).all()
 
 
+@one_in(3)
 @pytest.mark.parametrize(
     "problem",
     [
@@ -239,6 +241,7 @@ def test_the_order_of_few_channels(name: str) -> None:
         assert out[0, o, y, x] == np.float32(total)
 
 
+@one_in(2)
 @pytest.mark.parametrize("name", ["narrow row", "narrow window"])
 def test_what_lies_beside_few_channels_has_no_part_in_their_sums(name: str) -> None:
     """Zero times an infinity is no number, so that lines of a copy end in zeros."""

@@ -140,6 +140,7 @@ def test_integers_with_parameters_along_k(machine: str, dispatch: str) -> None:
         assert found.implementation == alone.implementation and found.output[1].tobytes() == alone.output.tobytes()
 
 
+@one_in(2)
 @pytest.mark.parametrize("machine", ["hsw", "skx", "zen4", "spr"])
 def test_what_onednn_picks_for_a_batch_has_the_bits_of_its_products(machine: str) -> None:
     """As recorded: 3D and 4D, broadcast, every type (docs/numerics.md)."""

@@ -62,6 +62,7 @@ def test_every_tap_once(row: str, src: str, size: int, taps: int, stride: int) -
     assert stored == p.oh * p.ow * p.oc
 
 
+@one_in(3)
 @pytest.mark.parametrize("row", ["dw:avx2_int8", "dw:avx512_core_int8", "dw:avx512_core"])
 @pytest.mark.parametrize(("size", "taps", "stride"), [(6, 3, 1), (7, 3, 2), (4, 5, 1)])
 def test_what_is_timed_convolves(row: str, size: int, taps: int, stride: int) -> None:
@@ -78,6 +79,7 @@ def test_what_is_timed_convolves(row: str, size: int, taps: int, stride: int) ->
     assert (found.reshape(exact.shape) == exact).all()
 
 
+@one_in(2)
 @pytest.mark.parametrize("types", ["f32", "bf16:bf16:f32", "u8:s8:s32", "s8:s8:f32"])
 @pytest.mark.parametrize("columns", [12, 13, 14, 24, 64])
 def test_kernels_of_many_columns_have_a_cost(types: str, columns: int) -> None:

@@ -95,6 +95,7 @@ def test_rounding_of_any_bits(isa: str, suffix: str) -> None:
     assert ((met == expected) | (np.isnan(met) & np.isnan(expected))).all()
 
 
+@one_in(2)
 @pytest.mark.parametrize("isa", WIDE)
 def test_f16_storage_is_the_f32_kernel_on_the_same_numbers(isa: str) -> None:
     for m, n, k in ((5, 33, 21), (4, 16, 8)):
@@ -235,6 +236,7 @@ def test_convolutions_too(wei: str, placing: str, source: Any) -> None:
         assert (met == run(kernel, src, rounded, attr=F16, **where)).all()
 
 
+@one_in(2)
 @pytest.mark.parametrize("scales", [{"src": 0.01}, {"wei": 0.01}, {"wei": np.full(9, 0.01, np.float32)}])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_fastest_takes_no_f16_sum_that_is_scaled_afterwards(scales: dict[str, Any], dtype: Any) -> None:
@@ -278,6 +280,7 @@ def test_f16_convolution_bounds_its_chains_too() -> None:
         simdnn.convolution(tall, tall, machine="spr", attr=F16, dispatch="conv:avx512_core_fp16")
 
 
+@one_in(2)
 @pytest.mark.parametrize("isa", WIDE)
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(1, 40))
 def test_f16_destination(isa: str, seed: int, n: int) -> None:

@@ -50,6 +50,7 @@ def chained(unit: str, arch: str, a: Array, b: Array, step: int) -> Array:
 CASES = [(*m, *pair) for m in MACHINES for pair in PAIRS if (m[0], pair[0]) not in LACKS]
 
 
+@one_in(3)
 @pytest.mark.parametrize(("machine", "unit", "arch", "src", "wei"), CASES)
 def test_a_product_is_a_chain_of_its_instruction(machine: str, unit: str, arch: str, src: str, wei: str) -> None:
     a, b = drawn(src, (17, 70), 1), drawn(wei, (70, 9), 2)
@@ -176,6 +177,7 @@ def test_integers_are_scaled_and_stored(machine: str, dst: str) -> None:
     assert found.output.tobytes() == wanted.astype(fmt(dst).dtype).tobytes()
 
 
+@one_in(2)
 @pytest.mark.parametrize("machine", ["a100", "h100"])
 def test_convolution_and_stored_weights(machine: str) -> None:
     rng = np.random.default_rng(8)

@@ -127,6 +127,7 @@ def test_one_call_stands_in_front() -> None:
     }
 
 
+@one_in(3)
 @pytest.mark.parametrize("first", ["simdnn.libraries", "simdnn.kernels", "simdnn.libraries.onednn.sums"])
 def test_whichever_is_imported_first(first: str) -> None:
     """The package of kernels offers its table, whose rows read libraries, which read the words of kernels."""

@@ -275,6 +275,7 @@ def test_weights_that_become_blocks(source: Any, weights: Any, shared: float) ->
     assert not differs(model(nodes, x, constants, opset=21), x)
 
 
+@one_in(2)
 @pytest.mark.parametrize(("bits", "block", "level"), [(4, 32, 4), (4, 128, 0), (8, 64, 4), (8, 16, 0), (4, 1024, 4)])
 @pytest.mark.parametrize("rows", [1, 4])
 def test_weights_in_blocks(bits: int, block: int, level: int, rows: int) -> None:

@@ -102,6 +102,7 @@ CASES: dict[str, tuple[Nodes, list[str]]] = {
 }
 
 
+@one_in(2)
 @pytest.mark.parametrize("open_sizes", [False, True])
 @pytest.mark.parametrize("name", CASES)
 def test_patterns(name: str, open_sizes: bool) -> None:
@@ -131,6 +132,7 @@ def test_sums_of_other_dimensions_stay_apart(rank: int) -> None:
     assert [run.node.op for run in r.nodes] == ["Add", "LayerNormalization"]
 
 
+@one_in(2)
 @pytest.mark.parametrize("open_sizes", [False, True])
 @pytest.mark.parametrize("rank", [2, 3])
 @pytest.mark.parametrize("ends", ["", "b", "q", "bq"])

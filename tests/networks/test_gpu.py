@@ -75,6 +75,7 @@ def test_attention_in_f16_is_one_kernel_for_all_heads(machine: str, kernel: str)
     assert half.estimate(machine=machine).cycles == found.cycles
 
 
+@one_in(2)
 @pytest.mark.parametrize("machine,kernel", [("b580", "conv:xe2_dpas"), ("v100", "conv:volta_mma")])
 def test_a_transpiled_model_runs_faster_where_there_are_matrix_units(machine: str, kernel: str) -> None:
     made, feeds = classifier()

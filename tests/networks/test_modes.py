@@ -97,6 +97,7 @@ def test_an_integer_model_is_run_as_onnxruntime_does(models: dict[str, Path], ki
     np.testing.assert_array_equal(simdnn.load(models[kind]).run(FEEDS, **peer.ALIKE).outputs["y"], wanted)
 
 
+@one_in(2)
 @pytest.mark.parametrize("kind", ["QDQ-s8", "QOperator-u8"])
 def test_an_integer_model_has_no_f32(models: dict[str, Path], kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     """With VNNI the model as stored is exact; without it, the lossy rows are those that differ from exact sums."""
@@ -128,6 +129,7 @@ def test_a_machine_without_vnni_loses_and_says_so(models: dict[str, Path]) -> No
     assert "int8-fast would be this very run" in table.loc["as stored", "note"]
 
 
+@one_in(2)
 @pytest.mark.parametrize("kind", ["QDQ-s8", "QOperator-u8"])
 def test_modes_that_are_one_have_one_row(
     models: dict[str, Path], kind: str, capsys: pytest.CaptureFixture[str]

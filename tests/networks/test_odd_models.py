@@ -18,6 +18,8 @@ from simdnn.cli import main
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
+from tests.effort import one_in  # noqa: E402
+
 RNG = np.random.default_rng(17)
 WEIGHTS = RNG.normal(0, 0.2, (16, 8)).astype(np.float32)
 MODES = ["f32", "int8-vnni"]
@@ -65,6 +67,7 @@ COMPUTED = {
 }
 
 
+@one_in(2)
 @pytest.mark.parametrize("name", COMPUTED)
 @pytest.mark.parametrize("mode", ["int8-vnni", "s8-weights"])
 def test_weights_that_come_of_constants_are_quantized(name: str, mode: str) -> None:

@@ -16,6 +16,8 @@ from simdnn.cli import main
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
+from tests.effort import one_in  # noqa: E402
+
 
 def model(weights: Any, floats: bool = False) -> Any:
     """QLinearMatMul by a matrix, and a Conv of floats behind it, to which an image is added."""
@@ -112,6 +114,7 @@ def network_of_floats(kind: np.dtype[Any]) -> Any:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+@one_in(2)
 @pytest.mark.parametrize("kind", [np.float32, np.float16])
 def test_nodes_of_floats_that_part_by_themselves_are_told_from_those_that_read_what_parted(kind: Any) -> None:
     feeds = {"x": np.random.default_rng(1).standard_normal((1, 12, 4, 4)).astype(kind)}

@@ -115,6 +115,7 @@ def test_dynamic() -> None:
     assert "vnni" in implementations(made)["conv"]
 
 
+@one_in(2)
 @pytest.mark.parametrize(("weights", "error"), [("s8", 0.01), ("s4", 0.16)])
 def test_weights_alone(weights: str, error: float) -> None:
     made = simdnn.quantize_onnx(LOGITS, scheme="weights", weights=weights, group=32)

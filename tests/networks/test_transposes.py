@@ -14,6 +14,7 @@ from tests.effort import one_in  # noqa: E402
 from tests.networks.peer import Arrays, differs, model  # noqa: E402
 
 
+@one_in(2)
 @pytest.mark.parametrize("channels", [16, 6])
 @pytest.mark.parametrize("other", ["x", "z", "zz"])
 def test_a_sum_of_what_lies_in_no_blocks_stays_behind_a_convolution(channels: int, other: str) -> None:

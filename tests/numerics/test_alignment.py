@@ -9,6 +9,7 @@ import simdnn
 from isa_models.readings.arrays import Array, on_a_line
 from simdnn.numerics import compiled
 from simdnn.program.records import Program
+from tests.effort import one_in
 
 LINE = 64
 
@@ -20,6 +21,7 @@ def off_a_line(array: Array) -> Array:
     return memory
 
 
+@one_in(3)
 @pytest.mark.parametrize("tag", ["any", "ab", "ba"])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_tensors_begin_on_a_line(monkeypatch: pytest.MonkeyPatch, tag: str, threads: int) -> None:

@@ -10,6 +10,7 @@ from isa_models.readings.arrays import Array
 from simdnn.numerics import blocks, compiled
 from simdnn.numerics.blocks import EngineOrder, InBlocks, order_of, order_of_program
 from simdnn.program.records import Program, Statement
+from tests.effort import one_in
 
 
 def nests(program: Program) -> list[InBlocks | None]:
@@ -32,6 +33,7 @@ def some(rng: np.random.Generator, shape: tuple[int, ...], dtype: type) -> Array
     return rng.integers(-9, 9, shape).astype(dtype) if dtype is np.int8 else rng.standard_normal(shape).astype(dtype)
 
 
+@one_in(2)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("dtype", [np.float32, np.int8])
 def test_values_do_not_depend_on_the_order(monkeypatch: pytest.MonkeyPatch, dtype: type, threads: int) -> None:

@@ -17,8 +17,10 @@ from simdnn.kernels.common.kernel import Apart
 from simdnn.numerics import compiled
 from simdnn.numerics.bound import Inputs
 from simdnn.program.records import Program, Tensor
+from tests.effort import one_in
 
 
+@one_in(3)
 @pytest.mark.parametrize(("m", "k", "n"), [(1, 40, 20), (7, 33, 70), (20, 64, 64)])
 @pytest.mark.parametrize("dtype", [np.float32, np.uint8, np.int8])
 def test_a_bound_program_leaves_what_others_do(m: int, k: int, n: int, dtype: type) -> None:

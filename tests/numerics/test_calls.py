@@ -21,6 +21,7 @@ from simdnn.numerics import calls, compiled
 from simdnn.primitives import prepared, turned_calls
 from simdnn.primitives.prepared import _viewed
 from simdnn.primitives.result import Result
+from tests.effort import one_in
 
 RNG = np.random.default_rng(0)
 
@@ -98,6 +99,7 @@ IMAGES: list[tuple[str, str, int, int, dict[str, Any]]] = [
 ]
 
 
+@one_in(3)
 @pytest.mark.parametrize(("machine", "types", "channels", "taps", "how"), IMAGES)
 def test_images_are_turned_around_a_call(
     machine: str,

@@ -13,6 +13,7 @@ from simdnn.numerics import fitted as module
 from simdnn.numerics.blocks import order_of
 from simdnn.numerics.fitted import RegisterFile, fitted
 from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Statement
+from tests.effort import one_in
 
 AVX2, AVX512 = RegisterFile(16, 256), RegisterFile(32, 512)
 
@@ -73,6 +74,7 @@ def test_what_a_sum_needs_by_the_name_of_another_stays_with_that() -> None:
     assert found == [loop]
 
 
+@one_in(3)
 @pytest.mark.parametrize(
     ("name", "src", "weights", "dst"),
     [

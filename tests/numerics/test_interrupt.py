@@ -17,6 +17,7 @@ from simdnn import numerics
 from simdnn.numerics import compiled, turns
 from simdnn.numerics.turns import in_turns, shared
 from simdnn.program.records import Affine, Loop, Memory, Op, Program, Register, Tensor
+from tests.effort import one_in
 
 _PRODUCT = """
 import signal, sys, threading
@@ -60,6 +61,7 @@ print("right", bool((simdnn.matmul(one, one, machine="zen4", threads=threads).ou
 """
 
 
+@one_in(2)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_large_product_is_interrupted(threads: int) -> None:
     """In a process of its own, as the signal goes to the main thread. It rings in the midst of a slice, early on: most

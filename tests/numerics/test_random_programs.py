@@ -16,10 +16,10 @@ SCALE = int(os.environ.get("SIMDNN_RANDOM_PROGRAMS", "1"))
 @pytest.mark.parametrize(
     ("first", "valid", "broken"),
     [
-        (0, 24, 0),
-        (100_000, 0, 150),
-        pytest.param(24, 96, 0, marks=pytest.mark.sweep),
-        pytest.param(100_150, 0, 650, marks=pytest.mark.sweep),
+        (0, 12, 0),
+        (100_000, 0, 75),
+        pytest.param(12, 108, 0, marks=pytest.mark.sweep),
+        pytest.param(100_075, 0, 725, marks=pytest.mark.sweep),
     ],
 )
 def test_in_a_process_of_its_own(first: int, valid: int, broken: int) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import simdnn
+from tests.effort import one_in
 
 RNG = np.random.default_rng(7)
 TYPES: dict[str, tuple[Any, Any]] = {"f32": (np.float32, np.float32), "u8:s8:s32": (np.uint8, np.int8)}
@@ -20,6 +21,7 @@ def drawn(dt: str, groups: int) -> tuple[Any, Any]:
     return RNG.integers(0, 9, (2, 8, 13)).astype(src), RNG.integers(-4, 5, (6, 8 // groups, 3)).astype(wei)
 
 
+@one_in(3)
 @pytest.mark.parametrize(("machine", "engine"), [("zen4", "reference"), ("hsw", "compiled"), ("b580", "auto")])
 @pytest.mark.parametrize("dt", TYPES)
 @pytest.mark.parametrize("groups", [1, 2])

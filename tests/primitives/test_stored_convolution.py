@@ -14,7 +14,7 @@ import simdnn
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.readings.arrays import Array
 from simdnn import Attr
-from tests.effort import examples
+from tests.effort import examples, one_in
 
 STORED = {"s8": np.int8, "u8": np.uint8, "s4": ml_dtypes.int4, "u4": ml_dtypes.uint4}
 RANGES = {"s8": (-128, 128), "u8": (0, 256), "s4": (-8, 8), "u4": (0, 16)}
@@ -84,6 +84,7 @@ def test_a_single_channel_whose_taps_are_folded(wei: str, groups: int, taps: tup
     assert all(np.array_equal(r.output, same.output) for r in met)
 
 
+@one_in(2)
 @pytest.mark.parametrize("wei", list(STORED))
 def test_engines_estimates_and_bytes(wei: str) -> None:
     rng = np.random.default_rng(0)

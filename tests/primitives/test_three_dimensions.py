@@ -13,6 +13,7 @@ import pytest
 import simdnn
 from isa_models.readings.arrays import Array
 from simdnn import Attr, InvalidArgument, Unimplemented
+from tests.effort import one_in
 from tests.recorded import typed
 
 TYPES = {"f32": np.float32, "bf16": ml_dtypes.bfloat16, "f16": np.float16, "u8": np.uint8, "s8": np.int8}
@@ -60,6 +61,7 @@ def operands(shape: dict[str, Any], dtype: str) -> tuple[Array, Array]:
     return src, weights.astype(TYPES[wei])
 
 
+@one_in(4)
 @pytest.mark.parametrize("number", range(4))
 @pytest.mark.parametrize(
     ("dtype", "machine", "kernel"),
@@ -92,6 +94,7 @@ def test_values(number: int, dtype: str, machine: str, kernel: str) -> None:
         assert r.output.shape[2:] and (r.output == expected(src, weights, shape)).all()
 
 
+@one_in(4)
 @pytest.mark.parametrize("number", [0, 2])
 @pytest.mark.parametrize(
     ("dtype", "machine", "kernel"),
@@ -151,6 +154,7 @@ def test_what_follows_the_sums() -> None:
     assert priced.cycles == r.cycles and str(priced.dst_desc) == f"f32 ndhwc 2x6x{'x'.join(map(str, sums.shape[2:]))}"
 
 
+@one_in(3)
 @pytest.mark.parametrize("number", range(4))
 @pytest.mark.parametrize(
     ("dtype", "machine"),

@@ -19,7 +19,7 @@ from isa_models.formats import fmt
 from simdnn import Attr, Quant
 from simdnn.program.records import Register
 from tests.draws import whole
-from tests.effort import examples
+from tests.effort import examples, one_in
 
 Array = np.ndarray[Any, np.dtype[Any]]
 #: all give exact sums; "auto" takes one of them
@@ -157,6 +157,7 @@ def test_groups_of_their_own_lengths_in_both_engines_and_the_cost_known_before(
     assert found[0].cycles == simdnn.estimate("matmul", m=m, n=n, k=k, dt=f"{src}:s8:s32", **where).cycles
 
 
+@one_in(3)
 @pytest.mark.parametrize("points", [{"src": 3, "wei": -5}, {"src": 7}, {"src": np.arange(9, dtype=np.int32)[:, None]}])
 @pytest.mark.parametrize(("machine", "isa"), [("zen4", None), ("zen4", "avx2"), ("b580", None)])
 def test_what_does_not_change_along_k(machine: str, isa: str | None, points: dict[str, Any]) -> None:
@@ -195,6 +196,7 @@ def test_up_conversion_by_groups_of_two_lengths(machine: str) -> None:
     assert (found == right).all()
 
 
+@one_in(2)
 @pytest.mark.parametrize(("machine", "narrow"), [("zen4", "f32"), ("b580", "f16")])
 def test_up_conversion_rounds_sums_in_f32_alone(machine: str, narrow: str) -> None:
     """Operands of 510 and products below 2**18 are exact; a sum beyond 2**24 is within f32's accumulation."""

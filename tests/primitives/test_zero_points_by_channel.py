@@ -9,6 +9,7 @@ import pytest
 
 import simdnn
 from simdnn import Attr, Quant
+from tests.effort import one_in
 
 RNG = np.random.default_rng(3)
 #: groups, channels in and out, kernel, padding
@@ -33,6 +34,7 @@ def sums(src: Any, weights: Any, groups: int, padding: int) -> Any:
     return total.reshape(len(src), -1, size, size)
 
 
+@one_in(4)
 @pytest.mark.parametrize("machine", ["zen4", "hsw", "spr"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_each_channel_has_its_own(shape: tuple[int, ...], machine: str) -> None:

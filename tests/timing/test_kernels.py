@@ -108,6 +108,7 @@ def test_every_instruction_has_a_row(kind: KernelKind, most: int) -> None:
     assert not gaps, "; ".join(gaps)
 
 
+@one_in(2, "step")
 @pytest.mark.parametrize("step", [len(machine_names()), pytest.param(3, marks=pytest.mark.sweep)])
 @pytest.mark.parametrize("turn", range(len(KERNELS)), ids=lambda turn: KERNELS[turn].name)
 def test_every_kernel_is_timed(turn: int, step: int) -> None:
