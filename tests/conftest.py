@@ -35,7 +35,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Cases beyond a test's part (`one_in`) are sweeps; the part does not depend on which files are collected."""
     tests = defaultdict[tuple[object, str], list[pytest.Function]](list)
     for item in items:
-        if isinstance(item, pytest.Function) and item.get_closest_marker("one_in") and not item.get_closest_marker("sweep"):
+        marks = {mark.name for mark in item.iter_markers()}
+        if isinstance(item, pytest.Function) and "one_in" in marks and "sweep" not in marks:
             tests[item.parent, item.originalname].append(item)
     for cases in tests.values():
         number, *by = next(cases[0].iter_markers("one_in")).args
