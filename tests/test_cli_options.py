@@ -141,6 +141,7 @@ SET = ["--set", "core.dispatch_slots=2"]
         ["analyze", "LOOP"],
         ["study", "STUDY", "--jobs", "1"],
         ["machines", "show", "zen4"],
+        ["lint", "digits", "--modes", "f32"],
     ],
     ids=lambda words: words[0],
 )

@@ -9,7 +9,7 @@ from typing import Any
 from isa_models import InvalidArgument
 from isa_models.errors import counted, some, unknown_name
 from simdnn.cli import output
-from simdnn.cli.options import add_shape, comma_list, shapes_of, taken_as_1
+from simdnn.cli.options import add_set, add_shape, comma_list, machine_with, shapes_of, taken_as_1
 from simdnn.late import pd
 from simdnn.libraries import LIBRARIES, versions
 
@@ -46,6 +46,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "--machine", type=comma_list, metavar="NAME,…", help="machines (zen4, or with --isa one that has all the caps)"
     )
+    add_set(parser)
     parser.add_argument(
         "--modes", type=comma_list, metavar="MODE,…", help="precision modes (those that make sense there)"
     )
@@ -77,7 +78,7 @@ def add(subparsers: Any) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """The command."""
-    from simdnn.networks.lint import lint
+    from simdnn.networks.lint import lint, machines_for
 
     for what in args.fail_on:
         if what not in FINDINGS:
@@ -95,7 +96,7 @@ def main(args: argparse.Namespace) -> int:
         feeds = read_feeds(args.feeds, load(args.model))
     frame = lint(
         args.model,
-        machine=args.machine,
+        machine=[machine_with(name, args.set) for name in machines_for(args.machine, args.isa or [])],
         isa=args.isa,
         modes=args.modes,
         dispatch=args.dispatch,

@@ -19,6 +19,7 @@ from simdnn.late import pd
 from simdnn.libraries import LIBRARIES, versions
 from simdnn.networks.precision import MODES, Mode, choose, choose_each, recipe
 from simdnn.networks.runner import Frames
+from simdnn.networks.sequential import Place
 from simdnn.progress import Progress, shown
 from workloads import RealNetwork
 
@@ -287,8 +288,9 @@ def _recipe(args: argparse.Namespace) -> run_kinds.Modes:
 
 def _other_options(args: argparse.Namespace) -> list[str]:
     """A remark on options that a recipe was tuned with and this run has otherwise, where its file tells them."""
-    own = {name: value for name, value in args.tuned.items() if name in ("isa", "threads", "dispatch")}
-    other = [f"{name} {value or 'any'}" for name, value in own.items() if value != getattr(args, name)]
+    here = Place(args.machine, args.isa, args.threads, args.dispatch).options
+    own = {name: value for name, value in args.tuned.items() if name in here}
+    other = [f"{name} {value or 'any'}" for name, value in own.items() if value != here[name]]
     return [f"recipe: tuned with {', '.join(other)}, which this run has otherwise"] if other else []
 
 

@@ -92,6 +92,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--labels", type=Path, metavar="FILE.npy", help="the class of each sample of the feeds")
     counts = ", ".join(f"{network.name}: {network.count}" for network in workloads.REAL_NETWORKS.values())
     parser.add_argument("--samples", type=int, metavar="N", help=f"how many a fetched network is judged by ({counts})")
+    parser.add_argument("--seed", type=int, metavar="N", default=0, help="of data that are drawn (0)")
     parser.add_argument("--results", type=Path, metavar="FILE.jsonl", help="keep what was run there, and go on from it")
     add_workers(parser)
     parser.add_argument("--save", type=Path, metavar="FILE", help="the recipe chosen, as FILE.json or FILE.onnx")
@@ -128,6 +129,7 @@ def main(args: argparse.Namespace) -> int:
             calibrate=_feeds(args.model, args.calibrate),
             modes=args.modes and comma_list(args.modes),
             samples=args.samples,
+            seed=args.seed,
             max_loss=args.max_loss and _in_its_unit(args),
             min_db=args.min_db,
             faster_than=args.faster_than,

@@ -99,7 +99,7 @@ def lint(
     """
     limits = _listed(isa)
     places = [
-        (found, limit) for found in map(isa_models.machine, _machines(machine, limits)) for limit in limits or [None]
+        (found, limit) for found in map(isa_models.machine, machines_for(machine, limits)) for limit in limits or [None]
     ]
     if not isinstance(shapes, Mapping | None):
         raise InvalidArgument(f"shapes={shapes!r:.60}; a dict of sizes by input name is needed")
@@ -140,7 +140,7 @@ def _listed(value: Any) -> list[Any]:
         raise InvalidArgument(f"{shortly(value)}; a name is needed, or a list of them") from None
 
 
-def _machines(machine: Any, limits: Sequence[str]) -> list[Any]:
+def machines_for(machine: Any, limits: Sequence[str]) -> list[Any]:
     """The machines asked for, or one that has all the caps."""
     if found := _listed(machine):
         return found

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isa_models import GpuMachine, InvalidArgument, Machine, UnknownTiming
+from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented, UnknownTiming
 from isa_models.errors import counted, shortly, some, unknown_name
 from isa_models.keywords import keywords
 from isa_models.readings.arrays import Array, unmasked
@@ -237,7 +237,14 @@ class Network(Alike, Loaded, InNotebooks):
         return NetworkEstimate(kernels.target.machine, isa, kernels.target.threads, nodes)
 
     def _run_on(self, kernels: Kernels, kept: Sequence[str] = ()) -> tuple[Graph, dict[Any, dict[str, Any]]]:
-        """The graph as kernels run it, and what its constants have come to: a library that runs models has its own."""
+        """The graph as kernels run it, and what its constants have come to: a library that runs models has its own.
+
+        Raises `Unimplemented` where a library has products with weights in blocks alone, and the model none of these.
+        """
+        of = kernels.target.library
+        if of and of.blocks_alone and not any(node.op == "MulMat" for node in self.graph.every_node):
+            works = "nodes ggml::MulMat, simdnn.matmul of such weights, and dispatch='fastest'"
+            raise Unimplemented(f"{of.title} of a model that has no weights in its blocks; what works: {works}")
         if not kernels.runs_models:
             return self.graph, self._folded
         library = kernels.target.library

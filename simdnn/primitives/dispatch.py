@@ -245,6 +245,8 @@ def in_tiles_of_library(request: Request, kind: KernelKind) -> Request:
     if library is None and not request.problem.tiles:
         return request
     plain = replace(request.problem, tiles="")
+    if isinstance(plain, ConvProblem):
+        plain = replace(plain, caches=(0, 0))
     if library is None or not library.tiles(plain, kind.name):
         return replace(request, problem=plain)
     problem = replace(plain, tiles=request.dispatch)

@@ -60,6 +60,7 @@ def tune(
     dispatch: str = "fastest",
     shapes: Mapping[str, Sequence[int]] | None = None,
     samples: int | None = None,
+    seed: int = 0,
     max_loss: float | None = None,
     min_db: float | None = None,
     faster_than: float | None = None,
@@ -76,7 +77,8 @@ def tune(
     leaves open (1). `feeds`: what recipes are judged on, a dict of arrays by input name
     or a list of them (random ones where none are given, which tell little of quality); `calibrate`: those that integers
     take their ranges from (the same ones where none are given, which is said in `notes`; a trained network has training
-    data). `samples`: by how many a fetched network is judged (its own number).
+    data). `samples`: by how many a fetched network is judged (its own number); `seed`: of random feeds, and of what
+    a fetched network is judged on.
 
     Quality is the accuracy where there are `labels`, the class being the largest value of the first output; else what
     `metric` makes of the outputs, larger being better (of a dict by output name, or a list of them where `feeds` is
@@ -101,7 +103,7 @@ def tune(
     ('all int8-vnni', True)
     """
     bounds = {"max_loss": max_loss, "min_db": min_db, "faster_than": faster_than}
-    _check(bounds, samples, jobs, dask, {"metric": metric, "progress": progress}, results)
+    _check(bounds, samples, seed, jobs, dask, {"metric": metric, "progress": progress}, results)
     places = [Place(one, isa, threads, dispatch) for one in _machines(machine)]
     targets = [place.target.machine for place in places]
     chosen = _modes(targets, modes, isa)
@@ -112,7 +114,7 @@ def tune(
     fronts: dict[str, pd.DataFrame] = {}
     notes: list[str] = []
     try:
-        first, judge, few, said = _subject(model, places[0], feeds, labels, metric, calibrate, samples, shapes)
+        first, judge, few, said = _subject(model, places[0], feeds, labels, metric, calibrate, samples, shapes, seed)
         for target in targets:
             subject = first.on(target) if measured else first
             found = Finding(subject, judge, kept, few, before=next(iter(measured.values()), None))
@@ -145,7 +147,7 @@ def _tuned(
 
 
 def _check(
-    bounds: Mapping[str, Any], samples: Any, jobs: Any, dask: Any, functions: Mapping[str, Any], results: Any
+    bounds: Mapping[str, Any], samples: Any, seed: Any, jobs: Any, dask: Any, functions: Mapping[str, Any], results: Any
 ) -> None:
     """`InvalidArgument` for a word of `tune` that is none of its own."""
     for name, bound in bounds.items():
@@ -154,6 +156,8 @@ def _check(
     check_jobs(jobs)
     if samples is not None and (isinstance(samples, bool) or not isinstance(samples, int) or samples < 1):
         raise InvalidArgument(f"samples={shortly(samples)}; a whole number of at least 1 is needed")
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 1 << 32:
+        raise InvalidArgument(f"seed={shortly(seed)}; a whole number from 0 to 2**32 - 1 is needed")
     if not isinstance(dask, str) or (dask and jobs not in (None, 1)):
         raise InvalidArgument(f"dask={dask!r}, jobs={jobs!r}; the address of a scheduler, or worker processes here")
     for name, one in functions.items():
@@ -211,6 +215,7 @@ def _subject(
     calibrate: Feeds | None,
     samples: int | None,
     shapes: Mapping[str, Sequence[int]] | None,
+    seed: int,
 ) -> tuple[Subject, Judge, Judge | None, list[str]]:
     """The subject that is run, how it is judged, over few feeds too where those are enough for sensitivities, and notes
     on the data.
@@ -222,11 +227,13 @@ def _subject(
     if isinstance(model, str) and model in workloads.REAL_NETWORKS:
         if any(given is not None for given in (feeds, labels, metric, calibrate)):
             raise InvalidArgument(f"{model!r} brings its data and its metric; feeds are for a model of your own")
-        return fetched(workloads.REAL_NETWORKS[model], place, samples)
+        return fetched(workloads.REAL_NETWORKS[model], place, samples, seed)
     if samples is not None:
         raise InvalidArgument(f"samples={samples!r:.60} of {model!r:.60}; they are of a fetched network")
     if isinstance(model, str) and model in workloads.NETWORKS:
         model = workloads.NETWORKS[model]()
+    if seed and (feeds is not None or isinstance(model, Classifier)):
+        raise InvalidArgument(f"seed={seed}: nothing is drawn where data are given, or come with a network")
     if isinstance(model, Classifier):
         if calibrate is not None:
             raise InvalidArgument(f"calibrate says nothing about {model.name}: ranges are from its training data")
@@ -238,10 +245,10 @@ def _subject(
             raise InvalidArgument(
                 "the model has no inputs: nothing is computed when it runs, and any recipe is as good"
             )
-        feeds = random_feeds(network, shapes or {}, 0)
+        feeds = random_feeds(network, shapes or {}, seed)
         open_sizes = left_open(_open(model, None, shapes))
         notes += [f"{open_sizes}: feeds or shapes say what it is"] if open_sizes else []
-        notes.append("judged on random data, seed 0: quality is that of noise, not of your data")
+        notes.append(f"judged on random data, seed {seed}: quality is that of noise, not of your data")
     judged = listed_feeds("feeds", feeds)
     given = judged if calibrate is None else listed_feeds("calibrate", calibrate)
     counts = f"judged on {counted(len(judged), 'feed')}; ranges are from {counted(len(given), 'feed')}"
@@ -292,13 +299,13 @@ def _images(net: Classifier, feeds: Sequence[Mapping[str, Array]]) -> Array:
 
 
 def fetched(
-    network: RealNetwork, place: Place, samples: int | None = None
+    network: RealNetwork, place: Place, samples: int | None = None, seed: int = 0
 ) -> tuple[Subject, Judge, Judge | None, list[str]]:
     """A fetched network over `samples` of its data; the cost is that of the first one. Where there are more than
     a few of them, those few tell sensitivities.
     """
     model, _ = read(network.model())
-    data = network.data(model, network.count if samples is None else samples, 0)
+    data = network.data(model, network.count if samples is None else samples, seed)
     first = network.metrics[0]
     sign = "" if first.higher_is_better else "minus "
     few = network.few if len(data.samples) > network.few else None
@@ -308,7 +315,7 @@ def fetched(
     apart = overlap_of(data.samples, data.calibration) or f"ranges are from {len(data.calibration)} other samples"
     notes += [apart] if data.calibration else []
     subject = ModelSubject(model, place, data.samples, data.calibration, few, a_round=_A_ROUND, rounds=_ROUNDS)
-    small = Judge(None, OwnScore(network, network.data(model, few, 0)), False) if few else None
+    small = Judge(None, OwnScore(network, network.data(model, few, seed)), False) if few else None
     return subject, Judge(None, OwnScore(network, data), False), small, notes
 
 

@@ -296,6 +296,8 @@ def test_what_it_refuses() -> None:
         ({"feeds": {"images": np.full((2, 30, 1, 1), "a")}}, "an array of numbers"),
         ({"feeds": {"images": np.full((2, 30, 1, 1), np.nan, np.float32)}}, "hold NaN or infinity"),
         ({"jobs": "2"}, "jobs='2'"),
+        ({"seed": -1}, "seed=-1; a whole number"),
+        ({"seed": 1}, "seed=1: nothing is drawn"),
         ({"dask": "tcp://h:1", "jobs": 2}, "jobs=2; the address of a scheduler, or worker"),
     ],
 )

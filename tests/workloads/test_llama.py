@@ -175,6 +175,8 @@ def test_products_with_blocks_are_those_of_ggml(tiny: gguf.Gguf) -> None:
     rows = network.estimate(feeds, machine="hsw", dispatch="ggml").to_frame()
     kinds = rows.groupby("op").implementation.agg(lambda names: {name.split(":")[0] for name in names})
     assert kinds["MulMat"] == {"vec_dot"} and "vec_dot" not in kinds["MatMul"]
+    with pytest.raises(simdnn.Unimplemented, match="ggml of a model that has no weights in its blocks"):
+        simdnn.load(llama.network(tiny, "own")).estimate(feeds, machine="hsw", dispatch="ggml")
 
 
 def test_s8_by_token(tiny: gguf.Gguf) -> None:
