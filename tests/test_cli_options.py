@@ -111,6 +111,7 @@ def test_an_option_that_says_nothing_is_refused(
     [
         (["run", "digits", "--fpmath-layers", "conv*", "--modes", "f32"], "--fpmath-layers without a math mode"),
         (["run", "digits", "--seed", "0"], "--seed is for"),
+        (["run", "digits", "--modes", "f32,mine.json"], "a recipe's file is for --recipe"),
         (["run", "ocr", "--prompt=x"], "--prompt is for fetched language models; it"),
         (["verify", "--machine", "zen4"], "--machine is for --timing"),
         (["bench", "--from-verbose", "none.log", "--trace", "x.json"], "--trace is for problems"),

@@ -16,6 +16,7 @@ import pytest
 import isa_models
 import simdnn
 import workloads
+from simdnn.networks.float16 import Float16Report
 from simdnn.networks.precision import Mode
 
 LOOP = "vpdpbusd zmm0, zmm1, zmm2\nvpaddd zmm3, zmm3, zmm0\n"
@@ -50,6 +51,7 @@ SHOWN: dict[str, tuple[Any, tuple[str, ...]]] = {
     "cost": (lambda: product().cost, ("cycles on zen4", ".traffic")),
     "machine": (lambda: isa_models.machine("zen4"), ("'zen4'", "cores", "L2 1,024 KiB", "zen4.toml")),
     "GPU": (lambda: isa_models.machine("b580"), ("'b580'", "GB/s")),
+    "report of f16": (lambda: Float16Report("f16", ["conv"] * 500), ("500 nodes converted", "kept 0")),
     "attributes": (lambda: simdnn.Attr(exact_int8=False, scales=LONG), ("exact_int8=False", "4096 float32")),
 }
 

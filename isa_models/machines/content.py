@@ -90,6 +90,8 @@ def _content(files: Lineage) -> Content:
     (path, changed_ns), *bases = files
     own = _read(path, changed_ns)
     if not bases:
+        if _SOURCES not in own:
+            raise broken(path, _SOURCES, f"a table, or {_BASE} = 'zen4' for what the file doesn't say itself", None)
         return _spelled(own, _table(own.get(_SOURCES)))
     inherited = _content(tuple(bases))
     sources = _table(inherited.get(_SOURCES)) | _table(own.get(_SOURCES))

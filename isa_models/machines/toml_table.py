@@ -31,7 +31,7 @@ _LONG_KEY = re.compile(rf"(?:^|[\[{{,])[ \t]*+{_PART}(?:\.[ \t]*+{_PART}){{{_MOS
 
 def broken(path: Path, key: str, expected: str, met: object) -> MachineFileError:
     """The error of one key, or of all of a file where there is none, in one line."""
-    shown = "nothing" if met is _MISSING else _SHOWN.repr(met)
+    shown = "nothing" if met is None or met is _MISSING else _SHOWN.repr(met)
     place = f"key {key[:_LONGEST]!r}: " if key else ""
     return MachineFileError(f"{path}: {place}expected {expected}, met {shown}")
 

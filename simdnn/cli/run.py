@@ -208,6 +208,9 @@ def _lending(args: argparse.Namespace, machines: dict[str, str]) -> str:
 def _chosen(args: argparse.Namespace, network: RealNetwork | None, machines: list[str]) -> dict[str, _Choice]:
     """The modes of each machine; of several a machine leaves out those named that it lacks and another one has."""
     names = ["f32"] if args.modes is None and _is_model(args) and args.no_values else args.modes
+    for name in names or ():
+        if name.lower().endswith(".json"):
+            raise InvalidArgument(f"--modes {name}: names of modes are needed; a recipe's file is for --recipe")
     known = run_kinds.known_modes(args, network, _is_model(args))
     targets = {name: isa_models.machine(name) for name in machines}
     choices = choose_each([(one, args.isa) for one in targets.values()], names, known)

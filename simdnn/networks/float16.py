@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isa_models import InvalidArgument
-from isa_models.errors import shortly, what_is_known
+from isa_models.errors import counted, shortly, what_is_known
 from isa_models.keywords import keywords
 from isa_models.readings.arrays import Array
 from isa_models.records.display import InNotebooks
@@ -110,7 +110,7 @@ _TYPED = {
 }
 
 
-@dataclass
+@dataclass(repr=False)
 class Float16Report(InNotebooks):
     """An account of a transpilation. `overflow`: of each parameter how many finite values became infinite;
     `underflow`: how many became zero. `activations`: of each other tensor how many values of the calibration data
@@ -125,6 +125,13 @@ class Float16Report(InNotebooks):
     overflow: dict[str, int] = field(default_factory=dict)
     underflow: dict[str, int] = field(default_factory=dict)
     activations: dict[str, int] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """How many of each: a network has hundreds of nodes."""
+        found = ", ".join(
+            f"{name} {len(getattr(self, name))}" for name in ("kept", "overflow", "underflow", "activations")
+        )
+        return f"Float16Report({self.dtype}: {counted(len(self.converted), 'node')} converted; {found})"
 
 
 @keywords

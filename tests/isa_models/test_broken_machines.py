@@ -102,7 +102,7 @@ MUTATIONS: list[tuple[Callable[[str], str], str]] = [
     (sub(r"^\[dram\]", '[dram]\n"' + "k" * 9000 + '" = 1'), "'dram.kkk"),
     (lambda text: text[: text.index('source = "', len(text) // 2) + 12], ""),
     (lambda text: text[: len(text) // 3].rpartition("\n[")[0], "'"),
-    (lambda text: "", "'sources'"),
+    (lambda text: "", "'sources': expected a table, or base = 'zen4'"),
     (lambda text: "\0", ""),
 ]
 
