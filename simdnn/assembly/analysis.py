@@ -195,7 +195,10 @@ class Analysis(Alike, InNotebooks):
     @property
     def remedy(self) -> str:
         """The kind of change that makes a loop of this bound faster."""
-        return REMEDIES[self.bound]
+        _, busiest = bounds.busiest_ports(self.ops)
+        users = [op for op in self.ops for uop in op.uops if set(uop) <= busiest]
+        stored = self.bound == "compute" and users and all(op.store is not None for op in users)  # an AMD core's ports
+        return REMEDIES["store" if stored else self.bound]
 
     def __str__(self) -> str:
         return (

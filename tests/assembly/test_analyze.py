@@ -461,6 +461,8 @@ def test_every_bound_has_a_remedy_and_the_glossary_has_it() -> None:
     told = {bound.strip(" `"): row[3].strip() for row in rows for bound in row[1].split(",")}
     assert {bound: told[bound] for bound in REMEDIES} == REMEDIES
     assert simdnn.analyze("vfmadd231ps zmm0, zmm1, zmm2").remedy.startswith("more accumulators")
+    full = simdnn.analyze("vmovups ymm1, [rsi]; vmovups [rdi], ymm1; add rsi, 32; add rdi, 32; dec rcx", "zen3")
+    assert full.bound == "compute" and full.remedy == REMEDIES["store"]  # the port is of stores alone
 
 
 def test_ports_of_uops_alike_and_of_stores() -> None:
