@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isa_models import InvalidArgument
-from isa_models.errors import counted, shortly, what_is_known
+from isa_models.errors import counted, shortly, some, what_is_known
 from isa_models.keywords import keywords
 from isa_models.readings.arrays import Array
 from isa_models.records.display import InNotebooks
@@ -132,6 +132,11 @@ class Float16Report(InNotebooks):
             f"{name} {len(getattr(self, name))}" for name in ("kept", "overflow", "underflow", "activations")
         )
         return f"Float16Report({self.dtype}: {counted(len(self.converted), 'node')} converted; {found})"
+
+    def _summary(self) -> dict[str, object]:
+        kept = [f"{name} ({why})" for name, why in self.kept.items()]
+        shown = {"converted": self.converted, "kept": kept, "overflow": self.overflow, "activations": self.activations}
+        return {"report of": self.dtype, **{name: f"{len(of)}: {some(list(of), 4)}" for name, of in shown.items() if of}}
 
 
 @keywords
