@@ -135,8 +135,13 @@ class Float16Report(InNotebooks):
 
     def _summary(self) -> dict[str, object]:
         kept = [f"{name} ({why})" for name, why in self.kept.items()]
-        shown = {"converted": self.converted, "kept": kept, "overflow": self.overflow, "activations": self.activations}
-        return {"report of": self.dtype, **{name: f"{len(of)}: {some(list(of), 4)}" for name, of in shown.items() if of}}
+        lists: dict[str, Any] = {
+            "converted": self.converted,
+            "kept": kept,
+            "overflow": self.overflow,
+            "activations": self.activations,
+        }
+        return {"report of": self.dtype} | {name: f"{len(of)}: {some(list(of), 4)}" for name, of in lists.items() if of}
 
 
 @keywords
