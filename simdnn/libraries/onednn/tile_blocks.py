@@ -28,6 +28,8 @@ def tile_blocks(p: MatmulProblem) -> TileBlocks | None:
 
 
 def _blocks(p: MatmulProblem, e: BlocksEstimate) -> TileBlocks | None:
+    if p.m == 1:
+        return TileBlocks(1, _CALL, 1, p.n, p.k, 1, False, ("wei",) * (_moved_by_one_row(p) >= FIRST_LEVEL))
     if p.m <= _FEW:
         return TileBlocks(p.m, e.wide, p.m, p.n, p.k, 1, False, ("src",))
     if p.k <= e.row or p.n <= _FEW:
@@ -42,6 +44,11 @@ def _blocks(p: MatmulProblem, e: BlocksEstimate) -> TileBlocks | None:
         return TileBlocks(rows, columns, e.high, way.columns, way.k, way.chunks, True, apart, fetches, e.copies(way))
     fetches = "wei" * (p.n >= 2 * e.wide)
     return TileBlocks(e.high, e.wide, way.rows, p.n, way.k, way.chunks, False, ("src",), fetches)
+
+
+def _moved_by_one_row(p: MatmulProblem) -> int:
+    """Bytes that a call for one row, which another part of the library cuts, counts on: 64 columns at a time."""
+    return fmt(p.src).bits // 8 * p.k * (1 + _CALL) + 4 * _CALL
 
 
 def _low_and_wide(n: int, high: int) -> tuple[int, int] | None:
