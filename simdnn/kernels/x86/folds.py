@@ -57,6 +57,15 @@ def halves_then_neighbours(name: str, spare: str) -> Code:
     return [*down_to(4, name, 8, spare), op("vhaddps", low, low, low), op("vhaddps", low, low, low)]
 
 
+def halves_then_shuffled(name: str, spare: str) -> Code:
+    """The same sum where registers have names that `vhaddps` cannot have, of 32."""
+    low, other = _reg(name, 4), _reg(spare, 4)
+    code = down_to(4, name, 8, spare)
+    for order in (0b10_11_00_01, 0b01_00_11_10):
+        code += [op("vshufps", other, low, low, imm=order), op("vaddps", low, low, other)]
+    return code
+
+
 def by_halves(name: str, lanes: int, spare: str) -> Code:
     """One sum: upper halves onto lower ones."""
     low, high = _reg(name, 4), _reg(spare, 4)

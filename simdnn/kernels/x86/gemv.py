@@ -187,8 +187,12 @@ class Gemv:
         unit, k = self.unit, self.problem.k
         code = self.load("x", self.lines.tensor, self.line * k + at, count)
         for i in range(rows):
-            code += self.load("a", "matrix", (self.group * self.outputs + first + i) * k + at, count)
-            acc = unit.reg(f"c{i}", "f32")
+            place, acc = (self.group * self.outputs + first + i) * k + at, unit.reg(f"c{i}", "f32")
+            if self.in_products and count == self.per_load:
+                code += self.ahead("matrix", place)
+                code.append(op("vdpbf16ps", acc, acc, unit.reg("x", "bf16"), Memory("matrix", place, "bf16", count)))
+                continue
+            code += self.load("a", "matrix", place, count)
             if self.emulated:
                 code += BF16_EMULATED.emit(unit, acc.name, "a", "x", "")
                 continue
@@ -196,19 +200,30 @@ class Gemv:
             code.append(op(dot, acc, acc, unit.reg("a", dtype), unit.reg("x", dtype)))
         return code
 
-    def load(self, register: str, tensor: str, at: Affine, count: int) -> Code:
-        """Load `count` elements of a tensor as the dot product takes them: pairs of bf16, or f32. A library fetches a
-        line ahead with each load; here it is that of the load, as behind the last an address would leave its tensor.
+    @property
+    def in_products(self) -> bool:
+        """Whether products read the matrix from memory, as oneDNN's newer kernel has it for bf16."""
+        return self.problem.src == "bf16" and self.form is FORMS[""]
+
+    def ahead(self, tensor: str, at: Affine) -> Code:
+        """The line that oneDNN's newer kernel fetches ahead with each load; here it is that of the load, as behind the
+        last an address would leave its tensor.
         """
+        return [fetch("prefetcht0", tensor, at, self.problem.src)] if self.problem.tiles else []
+
+    def load(self, register: str, tensor: str, at: Affine, count: int) -> Code:
+        """Load `count` elements of a tensor as the dot product takes them: pairs of bf16, or f32."""
         if self.problem.src != "bf16":
-            ahead = [fetch("prefetcht0", tensor, at, self.problem.src)] if self.problem.tiles else []
-            return [*ahead, *self.load_f32(register, tensor, at, count)]
+            return [*self.ahead(tensor, at), *self.load_f32(register, tensor, at, count)]
         words = self.unit.reg(register, "u16")
-        return [op("vmovdqu16", words, Memory(tensor, at, "u16", count))]
+        ahead = self.ahead(tensor, at) if self.in_products else []
+        return [*ahead, op("vmovdqu16", words, Memory(tensor, at, "u16", count))]
 
     def add_up(self, register: str, spare: str = "a") -> Code:
         """The register's lanes, down to eight by halves, into lane 0."""
-        return [*folds.down_to(8, register, self.unit.lanes, spare), *self.form.add_up(register, spare=spare)]
+        wide = self.form is FORMS[""] and self.unit.lanes == 16
+        add_up = folds.halves_then_shuffled if wide else self.form.add_up
+        return [*folds.down_to(8, register, self.unit.lanes, spare), *add_up(register, spare=spare)]
 
     def epilogue(self) -> Code:
         """The way from `sums` to dst, a register at a time."""
