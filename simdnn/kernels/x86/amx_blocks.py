@@ -5,9 +5,9 @@
             for each panel of columns, or block of rows:
                 clear the accumulators, or load the sums of the part before; products; store them to dst
 
-Of some rows by some columns a library's call takes lower tiles than these (`low_tiles`). Sums lie in dst between two
-parts of K. Where it takes them in another type, or not all columns of a tile, a buffer has
-them, the epilogue follows, and K is not cut.
+Of some rows by some columns a library's call takes other tiles than these (`tiles_of_call`). Sums lie in dst between
+two parts of K. Where it takes them in another type, or not all columns of a tile, a buffer has them, the epilogue
+follows, and K is not cut.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from isa_models.formats import fmt
 from simdnn.kernels.common.code import Code, loop, pieces
@@ -32,7 +33,7 @@ from simdnn.kernels.x86.tile import Panel, TilePart
 from simdnn.program.records import Affine, Program, Statement, Steps, Tensor
 
 _LINE = 64  # bytes of a cache's line
-_LOW, _WIDE = 12, 64  # rows of a low tile, columns that a block of higher ones has side by side, at most
+_LEAST, _LOW, _WIDE = 8, 12, 64  # rows of tiles two by two, of a low tile; rows or columns of higher ones side by side
 _ROWS = _STEPS = _COLUMNS = 16  # doublewords of a tile's row: of channels, and of sums
 
 
@@ -98,33 +99,49 @@ class TwoPanels(AmxTiles):
         return parts
 
 
-def low_tiles(rows: int, columns: int) -> int:
-    """Rows of a tile in a call of oneDNN 3.13's kernel for columns that are no whole tiles, where it takes two tiles of
-    rows by one of columns: the most that divide its rows (`brgemm_blocking_tmm` in its brgemm_utils.cpp). 0: tiles as
-    elsewhere.
-
-    >>> low_tiles(97, 18), low_tiles(29, 438), low_tiles(25, 42), low_tiles(32, 438), low_tiles(32, 42)
-    (1, 1, 5, 16, 0)
+class CallTiles(NamedTuple):
+    """The tiles of a call of the library's kernel: rows of one, 0: those of the nest's blocks; tiles of rows by tiles
+    of columns that are multiplied side by side.
     """
-    if columns % _COLUMNS == 0 or min(rows, columns) <= _ROWS or max(rows, columns) <= 2 * _ROWS:
-        return 0
-    high = max(height for height in range(1, _ROWS + 1) if rows % height == 0)
-    return 0 if high > _LOW and columns <= _WIDE else high
+
+    low: int = 0
+    high: int = 2
+    wide: int = 2
+
+
+def tiles_of_call(rows: int, columns: int) -> CallTiles:
+    """The tiles of a call of oneDNN 3.13's kernel (`brgemm_blocking_tmm` in its brgemm_utils.cpp): as high as divides
+    its rows, two by two, or by one where columns are no whole tiles; whole ones and a rest where only low ones would.
+
+    >>> [tiles_of_call(rows, 18).low for rows in (97, 25, 32)], tiles_of_call(29, 438)
+    ([1, 5, 0], CallTiles(low=1, high=2, wide=1))
+    >>> tiles_of_call(200, 32), tiles_of_call(48, 32), tiles_of_call(58, 32)
+    (CallTiles(low=10, high=2, wide=2), CallTiles(low=16, high=2, wide=2), CallTiles(low=16, high=4, wide=1))
+    """
+    low = max(height for height in range(1, _ROWS + 1) if rows % height == 0)
+    if columns % _COLUMNS:
+        apart = min(rows, columns) <= _ROWS or max(rows, columns) <= 2 * _ROWS
+        return CallTiles() if apart or (low > _LOW and columns <= _WIDE) else CallTiles(low, 2, 1)
+    if rows <= 2 * _ROWS or rows % (2 * _ROWS) == 0:
+        return CallTiles()
+    if low >= _LEAST:
+        return CallTiles(low)
+    return CallTiles(_ROWS, 1, 2) if rows > _WIDE else CallTiles(_ROWS, -(-rows // _ROWS), 1)
 
 
 @dataclass(frozen=True, eq=False)
 class LowTiles(AmxTiles):
-    """Blocks of two tiles of `low` rows by one of columns."""
+    """Blocks of the tiles of a call."""
 
-    low: int = 1
+    call: CallTiles = CallTiles()
 
     @cached_property
     def heights(self) -> tuple[int, ...]:
-        return self.low, self.low
+        return (self.call.low,) * self.call.high
 
     @property
     def vectors(self) -> int:
-        return 1
+        return self.call.wide
 
 
 def _turns(panels: int, body: Code) -> Code:
@@ -177,21 +194,31 @@ class NestInBlocks:
     def program(self) -> Program:
         """Calls with tiles as they are configured at first, then those with lower ones of each height."""
         code, tensors, configured = list[Statement](), self.gemm.tensors(), self.tiles.configuration()
-        for low in range(_ROWS + 1):
-            calls = self.across(low) if self.cut.across else self.down(low)
+        for number, tiles in enumerate(self.kinds()):
+            calls = self.across(tiles) if self.cut.across else self.down(tiles)
             if not calls:
                 continue
-            if (shapes := self.lower(low).configuration()) != configured:
-                name, configured = f"tiles{low}", shapes
+            if (shapes := self.lower(tiles).configuration()) != configured:
+                name, configured = f"tiles{number}", shapes
                 tensors.append(Tensor.constant(name, "u8", shapes))
                 code += self.tiles.setup(name)
             code += loop("g", 1, loop("q", 1, calls), parallel=True)
         return self.gemm.program_of(code, tensors)
 
-    def lower(self, low: int) -> AmxTiles:
-        """Tiles of `low` rows; 0: those of the nest."""
+    def kinds(self) -> list[CallTiles]:
+        """The tiles that some calls have, those of the nest first."""
+        rows, product = set[int](), self.tiles.product
+        for _, _, some in pieces("mb", product.rows, self.cut.block_rows):
+            rows.add(some)
+        columns = [sum(n * sum(panel.lanes) for n, panel in panels) for _, panels in self.blocks_of_columns()]
+        if not self.cut.across:
+            columns = [sum(panel.lanes) for _, panel in self.gemm.weights.panels()]
+        return sorted({CallTiles(), *(tiles_of_call(some, many) for some in rows for many in columns)})
+
+    def lower(self, call: CallTiles) -> AmxTiles:
+        """The tiles of a call."""
         tiles = self.tiles
-        return LowTiles(**{f.name: getattr(tiles, f.name) for f in fields(tiles)}, low=low) if low else tiles
+        return LowTiles(**{f.name: getattr(tiles, f.name) for f in fields(tiles)}, call=call) if call.low else tiles
 
     @cached_property
     def steps(self) -> int:
@@ -204,59 +231,63 @@ class NestInBlocks:
         size = fmt(self.tiles.dot.src).bits // 8
         return parts_of(self.steps, -(-self.cut.k * size // _LINE), self.cut.chunk)
 
-    def across(self, low: int) -> Code:
-        """Rows meet one panel after the other, of a block of columns, in calls with tiles of `low` rows."""
+    def across(self, tiles: CallTiles) -> Code:
+        """Rows meet one panel after the other, of a block of columns, in calls with these tiles."""
         code: Code = []
         for times, panels in self.blocks_of_columns():
             columns = sum(n * sum(panel.lanes) for n, panel in panels)
             for parts in self.chunks:
                 body: Code = []
                 for begin, count, rows in self.rows(0, self.tiles.product.rows, columns):
-                    if low_tiles(rows, columns) != low:
+                    if tiles_of_call(rows, columns) != tiles:
                         continue
                     inner: Code = []
                     for part in parts:
-                        inner += loop("kb", part.times, self.call(low, begin, rows, panels, part))
+                        inner += loop("kb", part.times, self.call(tiles, begin, rows, panels, part))
                     body += loop("r", count, inner)
                 code += loop("nb", times, body) if body else []
         return code
 
-    def down(self, low: int) -> Code:
-        """A panel meets all rows of a block, in calls with tiles of `low` rows."""
+    def down(self, tiles: CallTiles) -> Code:
+        """A panel meets all rows of a block, in calls with these tiles."""
         code: Code = []
         for times, first, rows in pieces("mb", self.tiles.product.rows, self.cut.block_rows):
             for parts in self.chunks:
                 body: Code = []
                 for count, panel in self.gemm.weights.panels():
-                    if low_tiles(rows, sum(panel.lanes)) != low:
+                    if tiles_of_call(rows, sum(panel.lanes)) != tiles:
                         continue
                     inner: Code = []
                     for part in parts:
                         one: Code = []
-                        for begin, blocks, _ in [(first, 1, rows)] if low else self.rows(first, rows, 0):
-                            one += loop("r", blocks, self.call(low, begin, rows, [(0, panel)], part))
+                        for begin, blocks, _ in [(first, 1, rows)] if tiles.low else self.rows(first, rows, 0):
+                            one += loop("r", blocks, self.call(tiles, begin, rows, [(0, panel)], part))
                         inner += loop("kb", part.times, one)
                     body += loop("j", count, inner)
                 code += loop("mb", times, body) if body else []
         return code
 
-    def call(self, low: int, begin: Affine | int, rows: int, panels: Sequence[tuple[int, Panel]], part: KParts) -> Code:
-        """Rows of a block by panels: two tiles of rows by two of columns, or low ones of all `rows` by one. Each panel
-        comes with how many of its like a loop here goes through; 0: one around this does.
+    def call(
+        self, call: CallTiles, begin: Affine | int, rows: int, panels: Sequence[tuple[int, Panel]], part: KParts
+    ) -> Code:
+        """Rows of a block by panels: two tiles of rows by two of columns, or all `rows` in the call's own tiles, of
+        which the last may be fewer, and begins as far ahead as makes it whole. Each panel comes with how many of its
+        like a loop here goes through; 0: one around this does.
         """
         begin = Affine() + begin
-        if not low:
+        if not call.low:
             begin += min(0, rows - self.cut.rows) if self.cut.across else 0
             return [s for n, panel in panels for s in _turns(n, self.block(self.tiles, begin, panel, part))]
-        code, lower = list[Statement](), self.lower(low)
-        pairs, odd = divmod(rows // low, 2)
+        code, lower = list[Statement](), self.lower(call)
+        groups, odd = divmod(-(-rows // call.low), call.high)
         for tiles, count, first in (
-            (lower, pairs, Affine.var("lr") * (2 * low) if pairs > 1 else Affine()),
-            (replace(lower, count=1), odd, Affine(rows - low)),
+            (lower, groups, Affine.var("lr") * (call.high * call.low) if groups > 1 else Affine()),
+            (replace(lower, count=odd), int(odd > 0), Affine(rows - odd * call.low)),
         ):
             inner: Code = []
             for n, panel in panels:
-                each = [panel.part(at, 1, _COLUMNS, tiles.dot.depth) for at in range(panel.vectors)]
+                ahead = range(0, panel.vectors, call.wide)
+                each = [panel.part(at, min(call.wide, panel.vectors - at), _COLUMNS, tiles.dot.depth) for at in ahead]
                 inner += _turns(n, [s for one in each for s in self.block(tiles, begin + first, one, part)])
             code += loop("lr", count, inner) if count else []
         return code
@@ -267,7 +298,7 @@ class NestInBlocks:
         """
         height = self.cut.rows
         times, rest = divmod(count, height)
-        if self.cut.across and low_tiles(last := count % self.cut.block_rows, columns):
+        if self.cut.across and tiles_of_call(last := count % self.cut.block_rows, columns).low:
             times, rest = (count - last) // height, last
         found = [(Affine.var("r") * height + first, times, height)] if times else []
         ahead = 0 if self.cut.across else height - rest
