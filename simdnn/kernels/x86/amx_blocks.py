@@ -117,10 +117,15 @@ def tiles_of_call(rows: int, columns: int) -> CallTiles:
     ([1, 5, 0], CallTiles(low=1, high=2, wide=1))
     >>> tiles_of_call(200, 32), tiles_of_call(48, 32), tiles_of_call(58, 32)
     (CallTiles(low=10, high=2, wide=2), CallTiles(low=16, high=2, wide=2), CallTiles(low=16, high=4, wide=1))
+    >>> tiles_of_call(10, 77), tiles_of_call(8, 256)
+    (CallTiles(low=10, high=1, wide=4), CallTiles(low=8, high=1, wide=5))
     """
+    if rows <= _ROWS:
+        each = -(-columns // _COLUMNS)
+        return CallTiles(rows, 1, min(each, 5 if columns % _COLUMNS == 0 else 3 if each > 5 else 4))
     low = max(height for height in range(1, _ROWS + 1) if rows % height == 0)
     if columns % _COLUMNS:
-        apart = min(rows, columns) <= _ROWS or max(rows, columns) <= 2 * _ROWS
+        apart = columns <= _ROWS or max(rows, columns) <= 2 * _ROWS
         return CallTiles() if apart or (low > _LOW and columns <= _WIDE) else CallTiles(low, 2, 1)
     if rows <= 2 * _ROWS or rows % (2 * _ROWS) == 0:
         return CallTiles()
