@@ -108,7 +108,7 @@ def tiled(
 
 def in_tiles(product: Product) -> PanelBlocks:
     """Two tiles of rows and up to two of columns; of few rows one tile, and up to four of columns; of a product with
-    `tiles_high` above two that many tiles of rows, and one of columns. Where a line of outputs is one tile, or two and
+    `side_by_side` those. Where a line of outputs is one tile, or two and
     one of columns, a block has two of them, which then read each tile of weights once; of half a tile four.
 
     Tiles are configured once, so all tiles have one height: the last block computes some rows a second time, or has
@@ -122,12 +122,13 @@ def in_tiles(product: Product) -> PanelBlocks:
         return PanelBlocks(cut, panels_of(product, wide), _SECOND_LEVEL, lines, panel_first=True)
     if three_high(product):
         return _in_turn(product, PanelBlocks([(0, rows, 1)], panels_of(product, 1), _SECOND_LEVEL))
-    if product.tiles_high > 2 and rows > 2 * TILE_ROWS:
-        whole = min(product.tiles_high, rows // TILE_ROWS) * TILE_ROWS
+    if product.side_by_side and rows > 2 * TILE_ROWS:
+        high, wide = product.side_by_side
+        whole = min(high, rows // TILE_ROWS) * TILE_ROWS
         count, rest = divmod(rows, whole)
         last = -(-rest // TILE_ROWS) * TILE_ROWS
         cut = [(0, whole, count), *([(rows - last, last, 1)] if rest else [])]
-        return PanelBlocks(cut, panels_of(product, 1), _SECOND_LEVEL)
+        return PanelBlocks(cut, panels_of(product, min(wide, columns)), _SECOND_LEVEL)
     if blocks:
         height, most = blocks.rows, -(-blocks.columns // _COLUMNS)
     elif rows <= TILE_ROWS:

@@ -22,7 +22,9 @@ from simdnn.kernels.x86.amx_pixels import (
     BufferedTiles,
     ChannelsInPlace,
     FewChannels,
+    PixelLines,
     ShortRows,
+    by_lines,
     few_channels,
     panels_first,
 )
@@ -30,10 +32,10 @@ from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.dots import Dot
 from simdnn.kernels.x86.gemm import Gemm
 from simdnn.kernels.x86.product import Product
+from simdnn.kernels.x86.source import Source
 from simdnn.kernels.x86.source_steps import SourceSteps, source_steps
 from simdnn.program.records import Program
 
-_MOST = 256  # rows of a call
 _FIRST_LEVEL = 48 * 1024
 _BLOCK = 32  # rows and columns of sums at a time
 
@@ -44,20 +46,29 @@ class ShortTwoPanels(TwoPanels, ShortRows):
 
 
 class LinesAtOnce(Product):
-    """A product whose rows are those of several lines."""
+    """A product whose rows are those of several lines, which are copied for it, with those that other blocks take too,
+    into a buffer of the thread (`maybe_conv_inp`).
+    """
+
+    side_by_side = (2, 2)
 
     def __init__(self, name: str, problem: ConvProblem, unit: Unit, dot: Dot, options: Options) -> None:
         super().__init__(name, problem, unit, dot, options)
         self.image, c = self.conv, self.conv
-        pitch = c.ow + c.kw - 1
-        self.together = max(n for n in range(1, c.oh + 1) if c.oh % n == 0 and (n == 1 or n * pitch <= _MOST))
-        rows = self.together * pitch - (c.kw - 1)
-        self.conv = replace(c, ih=c.oh // self.together + c.kh - 1, iw=rows + c.kw - 1, padding=(0, 0, 0, 0), src=c.src)
+        blocks = -(-c.oh // options.lines)
+        self.together = -(-c.oh // blocks)
+        rows = self.together * (c.ow + c.kw - 1) - (c.kw - 1)
+        self.conv = replace(c, ih=blocks + c.kh - 1, iw=rows + c.kw - 1, padding=(0, 0, 0, 0))
 
     @cached_property
     def source_steps(self) -> SourceSteps:
-        found = source_steps(self.image, self.unit, self.dot, self.options.order, False)
-        return replace(found, line=found.line * self.together)
+        c = self.image
+        found = source_steps(c, self.unit, self.dot, self.options.order, False)
+        s = Source(c.src, self.dot.src, c.mb, c.ih, c.iw, c.groups, self.ic, self.ic)
+        lines = PixelLines(s, c, self.together, False, found.column)
+        return SourceSteps(
+            s, "lines", 0, 0, found.column, 0, lines.row, found.column, c.kh, c.kw, found.ic, planes=lines
+        )
 
 
 def goes_on(p: ConvProblem) -> bool:
@@ -80,13 +91,19 @@ def in_lines(name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulation
     return panels_first(tiled(product, accumulation, BufferedTiles))
 
 
+def over_lines(name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulation: str, options: Options) -> Program:
+    """The program of `in_lines`."""
+    program = in_lines(name, problem, unit, dot, accumulation, options).program
+    return by_lines(program, TILE_ROWS) if problem.strides == (1, 1) else program
+
+
 def as_library(name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulation: str, options: Options) -> Program:
     """The library's way: line by line, and a panel meets all rows."""
     options = replace(options, line_by_line=True)
     if options.order.fold in ("row", "window") and options.order.together <= 1 and not problem.depth:
         return few_channels(FewChannels(name, problem, unit, dot, options), accumulation)
     if not options.order.fold and goes_on(problem):
-        return in_lines(name, problem, unit, dot, accumulation, options).program
+        return over_lines(name, problem, unit, dot, accumulation, options)
     if not options.order.fold and problem.kh * problem.kw == 1:
         return pointwise(name, problem, unit, dot, accumulation, options).program
     return tiled(Product(name, problem, unit, dot, options), accumulation).program

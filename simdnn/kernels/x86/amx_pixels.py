@@ -100,7 +100,7 @@ class FewChannels(Product):
         super().__init__(name, problem, unit, dot, options)
         self.beside, self.image, self.together = options.order.fold == "window", self.conv, options.lines
         if self.goes_on:
-            self.tiles_high = _HIGH if self.strided or self.oc <= TILE_ROWS else 2
+            self.side_by_side = (_HIGH, 1) if self.strided or self.oc <= TILE_ROWS else None
             c = self.conv
             (down, step), blocks = c.strides, -(-c.oh // options.lines)
             self.together = -(-c.oh // blocks)

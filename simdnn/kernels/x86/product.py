@@ -33,7 +33,7 @@ Makes = Callable[[Array, Parameters], dict[str, Array]]
 class Product:
     """The facts that parts of a kernel share: the problem as a convolution, the unit, the dot product, the source."""
 
-    tiles_high = 2  # tiles of rows in a block
+    side_by_side: tuple[int, int] | None = None  # whole tiles of rows and of columns in a library's block, but the last
 
     def __init__(self, name: str, problem: Problem, unit: Unit, dot: Dot, options: Options) -> None:
         self.name = name
