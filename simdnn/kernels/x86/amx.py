@@ -424,7 +424,7 @@ class AmxTiles:
         if not columns:
             return []
         finish = partial(self.finish_group, panel, columns, position, number)
-        return along(self.rows, self.together(columns), finish, var="e")
+        return along(self.product.stored_rows(self.rows), self.together(columns), finish, var="e")
 
     def together(self, columns: Sequence[int]) -> int:
         """Rows that the epilogue takes at a time, of the tiles of columns named."""

@@ -34,7 +34,7 @@ from simdnn.kernels.x86.gemm import Gemm
 from simdnn.kernels.x86.product import Product
 from simdnn.kernels.x86.source import Source
 from simdnn.kernels.x86.source_steps import SourceSteps, source_steps
-from simdnn.program.records import Program
+from simdnn.program.records import Loop, Program, Statement
 
 _FIRST_LEVEL = 48 * 1024
 _BLOCK = 32  # rows and columns of sums at a time
@@ -46,29 +46,30 @@ class ShortTwoPanels(TwoPanels, ShortRows):
 
 
 class LinesAtOnce(Product):
-    """A product whose rows are those of several lines, which are copied for it, with those that other blocks take too,
-    into a buffer of the thread (`maybe_conv_inp`).
+    """A product whose rows are those of `together` lines, in so many `blocks`. Lines of the image are copied for each
+    block, with those that other blocks take too, into a buffer of the thread (`maybe_conv_inp`).
     """
 
     side_by_side = (2, 2)
 
-    def __init__(self, name: str, problem: ConvProblem, unit: Unit, dot: Dot, options: Options) -> None:
+    def __init__(
+        self, name: str, problem: ConvProblem, unit: Unit, dot: Dot, options: Options, together: int, blocks: int
+    ) -> None:
         super().__init__(name, problem, unit, dot, options)
-        self.image, c = self.conv, self.conv
-        blocks = -(-c.oh // options.lines)
-        self.together = -(-c.oh // blocks)
-        rows = self.together * (c.ow + c.kw - 1) - (c.kw - 1)
-        self.conv = replace(c, ih=blocks + c.kh - 1, iw=rows + c.kw - 1, padding=(0, 0, 0, 0))
+        self.image, self.together, c = self.conv, together, self.conv
+        self.all = together * (c.ow + c.kw - 1) - (c.kw - 1)
+        self.conv = replace(c, ih=blocks + c.kh - 1, iw=self.all + c.kw - 1, padding=(0, 0, 0, 0))
+
+    def stored_rows(self, rows: int) -> int:
+        return -(-rows * self.together * self.image.ow // self.all)
 
     @cached_property
     def source_steps(self) -> SourceSteps:
         c = self.image
         found = source_steps(c, self.unit, self.dot, self.options.order, False)
         s = Source(c.src, self.dot.src, c.mb, c.ih, c.iw, c.groups, self.ic, self.ic)
-        lines = PixelLines(s, c, self.together, False, found.column)
-        return SourceSteps(
-            s, "lines", 0, 0, found.column, 0, lines.row, found.column, c.kh, c.kw, found.ic, planes=lines
-        )
+        lines, pixel = PixelLines(s, c, self.together, False, found.column), found.column
+        return SourceSteps(s, "lines", 0, 0, pixel, 0, lines.row, pixel, c.kh, c.kw, found.ic, planes=lines)
 
 
 def goes_on(p: ConvProblem) -> bool:
@@ -79,22 +80,47 @@ def goes_on(p: ConvProblem) -> bool:
     return p.dilation == (1, 1) and p.depth is None and fits and p.kh * p.kw > 1
 
 
-def in_lines(name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulation: str, options: Options) -> Gemm:
+def over_lines(name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulation: str, options: Options) -> Program:
     """Such a convolution. Weights come past the first cache where that does not hold what a block of sums takes."""
     size, ic = fmt(problem.src).bits // 8, problem.ic // problem.groups
     moved = size * _BLOCK * ic * problem.kh * (1 + problem.kw) + 4 * _BLOCK * _BLOCK
     options = replace(options, apart=("wei",) * (moved > _FIRST_LEVEL), ahead=True)
-    if problem.strides == (1, 1):
-        product: Product = LinesAtOnce(name, problem, unit, dot, options)
-    else:
-        product = Product(name, problem, unit, dot, replace(options, line_by_line=problem.ow > TILE_ROWS))
+    if problem.strides != (1, 1):
+        return strided(name, problem, unit, dot, accumulation, options).program
+
+    def blocks(together: int, count: int) -> Gemm:
+        product = LinesAtOnce(name, problem, unit, dot, options, together, count)
+        return panels_first(tiled(product, accumulation, BufferedTiles))
+
+    count, rest = divmod(problem.oh, options.lines)
+    if not count or rest * (problem.ow + problem.kw - 1) <= _BLOCK + problem.kw:  # no whole tiles
+        count = -(-problem.oh // options.lines)
+        return by_lines(blocks(-(-problem.oh // count), count).program, TILE_ROWS)
+    whole = by_lines(blocks(options.lines, count).program, TILE_ROWS)
+    return followed(whole, by_lines(blocks(rest, 1).program, TILE_ROWS)) if rest else whole
+
+
+def followed(whole: Program, last: Program) -> Program:
+    """A program and one of the last lines behind it, with the same tiles: its destination is behind the other's."""
+    dst, sizes = whole.tensor["dst"].size, {t.name: t.size for t in last.tensors}
+    tensors = [
+        replace(t, size=t.size + sizes["dst"] if t.name == "dst" else max(t.size, sizes[t.name])) for t in whole.tensors
+    ]
+
+    def moved(statement: Statement) -> Statement:
+        if isinstance(statement, Loop):
+            return replace(statement, body=tuple(map(moved, statement.body)))
+        memory = statement.memory
+        return statement.at(memory.index + dst) if memory and memory.tensor == "dst" else statement
+
+    body = [moved(statement) for statement in last.body if isinstance(statement, Loop)]
+    return replace(whole, tensors=tuple(tensors), body=(*whole.body, *body))
+
+
+def strided(name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulation: str, options: Options) -> Gemm:
+    """A convolution with a stride: each line of outputs has tiles of its own."""
+    product = Product(name, problem, unit, dot, replace(options, line_by_line=problem.ow > TILE_ROWS))
     return panels_first(tiled(product, accumulation, BufferedTiles))
-
-
-def over_lines(name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulation: str, options: Options) -> Program:
-    """The program of `in_lines`."""
-    program = in_lines(name, problem, unit, dot, accumulation, options).program
-    return by_lines(program, TILE_ROWS) if problem.strides == (1, 1) else program
 
 
 def as_library(name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulation: str, options: Options) -> Program:

@@ -186,7 +186,8 @@ class BufferedTiles(AmxTiles):
         code = super().products(panel, chain, at, None)
         if number is None or not self.product.options.ahead:
             return code
-        return along(self.rows, self.together(self.buffered(panel)), partial(self.asked, panel, number), var="e") + code
+        rows, asked = self.product.stored_rows(self.rows), partial(self.asked, panel, number)
+        return along(rows, self.together(self.buffered(panel)), asked, var="e") + code
 
 
 @dataclass(frozen=True, eq=False)

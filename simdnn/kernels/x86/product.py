@@ -82,6 +82,10 @@ class Product:
         """Bytes of the weights of `width` columns as they are multiplied."""
         return self.source_steps.weights * width * fmt(self.dot.wei).bits // 8
 
+    def stored_rows(self, rows: int) -> int:
+        """Those of a block's rows that are outputs, where a library leaves others out."""
+        return rows
+
     @property
     def outputs(self) -> int:
         """Elements of the destination."""
