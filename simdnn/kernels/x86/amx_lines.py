@@ -68,7 +68,7 @@ class LinesAtOnce(Product):
         c = self.image
         found = source_steps(c, self.unit, self.dot, self.options.order, False)
         s = Source(c.src, self.dot.src, c.mb, c.ih, c.iw, c.groups, self.ic, self.ic)
-        lines, pixel = PixelLines(s, c, self.together, False, found.column), found.column
+        lines, pixel = PixelLines(s, c, self.together, False, found.ic), found.ic
         return SourceSteps(s, "lines", 0, 0, pixel, 0, lines.row, pixel, c.kh, c.kw, found.ic, planes=lines)
 
 
