@@ -15,7 +15,7 @@ from simdnn.kernels.common.epilogue import Epilogue
 from simdnn.kernels.common.problems import ConvProblem, MatmulProblem
 from simdnn.kernels.x86.amx import TILED_U8, tiled_gemm
 from simdnn.kernels.x86.amx_blocks import NestInBlocks
-from simdnn.kernels.x86.amx_lines import goes_on, in_lines
+from simdnn.kernels.x86.amx_lines import strided
 from simdnn.kernels.x86.code import unit_of
 from simdnn.libraries.onednn.tile_blocks import compressed_blocks, tile_blocks
 from simdnn.libraries.onednn.tile_cuts import estimate_of
@@ -83,10 +83,11 @@ def test_rows_beside_few_columns_are_cut_as_evenly_as_can_be() -> None:
 
 @pytest.mark.parametrize(
     ("m", "k", "n", "low", "products"),
-    [(97, 256, 178, 1, 1552), (605, 256, 438, 1, 6496), (345, 1787, 42, 5, 840), (97, 256, 174, 0, 0)],
+    [(97, 256, 178, 1, 1552), (605, 256, 438, 1, 6496), (345, 1787, 42, 5, 840), (97, 256, 174, 0, 0)]
+    + [(200, 320, 960, 10, 12000), (48, 512, 2048, 16, 6144)],
 )
 def test_low_tiles_multiply_as_often_as_in_the_librarys_code(m: int, k: int, n: int, low: int, products: int) -> None:
-    """Where neither rows nor columns of a call are whole tiles; counted in what it makes for bf16."""
+    """Where rows or columns of a call are no whole tiles, two by two; counted in what it makes for bf16."""
     how = {"isa": "avx512_core_amx", "machine": "gnr", "dispatch": "onednn"}
     kernel = simdnn.estimate("matmul", m=m, k=k, n=n, dt="bf16:bf16:f32", **how).kernel
     assert kernel and kernel.timed
@@ -124,22 +125,24 @@ def test_compressed_weights_are_brought_into_order_anew_for_every_256_rows() -> 
     assert counts[0] > 0 and counts == [counts[0], counts[0], 2 * counts[0], 3 * counts[0]]
 
 
-def test_what_is_timed_of_lines_on_tiles_convolves() -> None:
-    """Rows between two lines are computed, too: two of each ten here."""
-    rng = np.random.default_rng(1)
-    src, wei = (
-        rng.integers(0, 99, (1, 70, 8, 8)).astype(np.uint8),
-        rng.integers(-99, 99, (40, 70, 3, 3)).astype(np.int8),
-    )
-    problem = ConvProblem(1, 70, 8, 8, 40, 3, 3, "u8", "s8", Epilogue("s32"), padding=(1,) * 4, tiles="onednn")
-    options = cut_for_tiles(TILED_U8, "avx512_core_amx", problem)
-    assert goes_on(problem) and not goes_on(replace(problem, padding=(3,) * 4))
-    gemm = in_lines("t", problem, unit_of("avx512_core_amx"), TILED_U8, "", options)
-    inputs = gemm.product.inputs(gemm.program, gemm.weights.arrays)
-    found = numerics.run(gemm.program, inputs(src, wei, {}))["dst"].reshape(78, 40)
-    expected = simdnn.convolution(src, wei, padding=1, machine="spr").output[0]
-    for line in range(8):
-        assert (found[10 * line : 10 * line + 8] == expected[:, line].T).all()
+@pytest.mark.parametrize(
+    ("ic", "size", "oc", "taps", "products"),
+    [(64, 56, 64, 3, 7416), (192, 35, 192, 3, 26244), (96, 28, 96, 3, 6048), (128, 28, 128, 3, 8064)],
+)
+def test_lines_multiply_and_are_copied_as_often_as_in_the_librarys_code(
+    ic: int, size: int, oc: int, taps: int, products: int
+) -> None:
+    """Counted while its code ran, for bytes; rows between two lines are computed, and left out of what is stored."""
+    sizes = {"mb": 1, "ic": ic, "ih": size, "iw": size, "oc": oc, "kh": taps, "kw": taps, "padding": taps // 2}
+    how = {"isa": "avx512_core_amx", "machine": "gnr", "dispatch": "onednn"}
+    kernel = simdnn.estimate("convolution", **sizes, dt="s8:s8:s32", **how).kernel
+    assert kernel and kernel.timed
+    counted = Counter[str]()
+    for op, times in kernel.timed.ops():
+        stored = op.memory is not None and op.memory is op.dst
+        counted[op.memory.tensor if op.memory and stored else op.instruction] += times
+    assert counted["tdpbssd"] == products
+    assert size * size * oc // 16 <= counted["dst"] < 1.15 * size * size * oc // 16
 
 
 @pytest.mark.parametrize("wide", [12, 40])
@@ -150,7 +153,7 @@ def test_what_is_timed_of_strides_on_tiles_convolves(wide: int) -> None:
     wei = rng.integers(-99, 99, (40, 70, 3, 3)).astype(np.int8)
     problem = ConvProblem(2, 70, 7, wide, 40, 3, 3, "u8", "s8", Epilogue("s32"), (2, 2), (1,) * 4, tiles="onednn")
     options = cut_for_tiles(TILED_U8, "avx512_core_amx", problem)
-    gemm = in_lines("t", problem, unit_of("avx512_core_amx"), TILED_U8, "", options)
+    gemm = strided("t", problem, unit_of("avx512_core_amx"), TILED_U8, "", options)
     assert gemm.blocks.lines == (2 if wide == 12 else 1)
     inputs = gemm.product.inputs(gemm.program, gemm.weights.arrays)
     found = numerics.run(gemm.program, inputs(src, wei, {}))["dst"].reshape(2, 4, wide // 2, 40)

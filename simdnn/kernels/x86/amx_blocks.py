@@ -149,6 +149,22 @@ class LowTiles(AmxTiles):
         return self.call.wide
 
 
+def _groups(rows: int, call: CallTiles) -> list[tuple[int, int, Affine]]:
+    """How often so many tiles of a call come, and their first row; the last one begins as far ahead as makes it whole.
+
+    >>> [(count, high, str(first)) for count, high, first in _groups(58, CallTiles(16, 4, 1))]
+    [(1, 3, '0'), (1, 1, '42')]
+    """
+    whole, rest = divmod(rows, call.low)
+    times, odd = divmod(whole, call.high)
+    each = call.high * call.low
+    found = [(times, call.high, Affine.var("lr") * each if times > 1 else Affine())] if times else []
+    if rest and (odd + 1) * call.low <= rows:
+        return [*found, (1, odd + 1, Affine(rows - (odd + 1) * call.low))]
+    found += [(1, odd, Affine(times * each))] if odd else []
+    return [*found, (1, 1, Affine(rows - call.low))] if rest else found
+
+
 def _turns(panels: int, body: Code) -> Code:
     return loop("j", panels, body) if panels else body
 
@@ -244,7 +260,7 @@ class NestInBlocks:
             for parts in self.chunks:
                 body: Code = []
                 for begin, count, rows in self.rows(0, self.tiles.product.rows, columns):
-                    if tiles_of_call(rows, columns) != tiles:
+                    if tiles_of_call(self.cut.block_rows if rows == self.cut.rows else rows, columns) != tiles:
                         continue
                     inner: Code = []
                     for part in parts:
@@ -284,17 +300,14 @@ class NestInBlocks:
             begin += min(0, rows - self.cut.rows) if self.cut.across else 0
             return [s for n, panel in panels for s in _turns(n, self.block(self.tiles, begin, panel, part))]
         code, lower = list[Statement](), self.lower(call)
-        groups, odd = divmod(-(-rows // call.low), call.high)
-        for tiles, count, first in (
-            (lower, groups, Affine.var("lr") * (call.high * call.low) if groups > 1 else Affine()),
-            (replace(lower, count=odd), int(odd > 0), Affine(rows - odd * call.low)),
-        ):
+        for count, high, first in _groups(rows, call):
+            tiles = replace(lower, count=high)
             inner: Code = []
             for n, panel in panels:
                 ahead = range(0, panel.vectors, call.wide)
                 each = [panel.part(at, min(call.wide, panel.vectors - at), _COLUMNS, tiles.dot.depth) for at in ahead]
                 inner += _turns(n, [s for one in each for s in self.block(tiles, begin + first, one, part)])
-            code += loop("lr", count, inner) if count else []
+            code += loop("lr", count, inner)
         return code
 
     def rows(self, first: Affine | int, count: int, columns: int) -> list[tuple[Affine, int, int]]:
