@@ -150,7 +150,7 @@ class LowTiles(AmxTiles):
 
 
 def _groups(rows: int, call: CallTiles) -> list[tuple[int, int, Affine]]:
-    """How often so many tiles of a call come, and their first row; the last one begins as far ahead as makes it whole.
+    """Groups of a call's tiles: how often, tiles of rows, the first row; the last begins as far ahead as makes it whole.
 
     >>> [(count, high, str(first)) for count, high, first in _groups(58, CallTiles(16, 4, 1))]
     [(1, 3, '0'), (1, 1, '42')]

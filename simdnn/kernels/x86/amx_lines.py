@@ -46,7 +46,7 @@ class ShortTwoPanels(TwoPanels, ShortRows):
 
 
 class LinesAtOnce(Product):
-    """A product whose rows are those of `together` lines, in so many `blocks`. Lines of the image are copied for each
+    """A product whose rows are those of `together` lines; there are `blocks` of them. Lines of the image are copied for each
     block, with those that other blocks take too, into a buffer of the thread (`maybe_conv_inp`).
     """
 

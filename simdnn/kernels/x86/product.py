@@ -83,7 +83,7 @@ class Product:
         return self.source_steps.weights * width * fmt(self.dot.wei).bits // 8
 
     def stored_rows(self, rows: int) -> int:
-        """Those of a block's rows that are outputs, where a library leaves others out."""
+        """How many of a block's rows are outputs: a library may leave others out."""
         return rows
 
     @property
