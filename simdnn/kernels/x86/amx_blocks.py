@@ -150,7 +150,7 @@ class LowTiles(AmxTiles):
 
 
 def _groups(rows: int, call: CallTiles) -> list[tuple[int, int, Affine]]:
-    """Groups of a call's tiles: how often, tiles of rows, the first row; the last begins as far ahead as makes it whole.
+    """Groups of a call's tiles: how often, tiles of rows, first row; the last begins ahead, so that it is whole.
 
     >>> [(count, high, str(first)) for count, high, first in _groups(58, CallTiles(16, 4, 1))]
     [(1, 3, '0'), (1, 1, '42')]
@@ -291,8 +291,8 @@ class NestInBlocks:
     def call(
         self, call: CallTiles, begin: Affine | int, rows: int, panels: Sequence[tuple[int, Panel]], part: KParts
     ) -> Code:
-        """Rows of a block by panels: two tiles of rows by two of columns, or all `rows` in the call's own tiles, of
-        which the last may be fewer, and begins as far ahead as makes it whole. Each panel comes with how many of its
+        """Rows of a block by panels: two tiles of rows by two of columns, or all `rows` in the call's own tiles: the
+        last ones may be fewer, and begin as far ahead as makes them whole. Each panel comes with how many of its
         like a loop here goes through; 0: one around this does.
         """
         begin = Affine() + begin

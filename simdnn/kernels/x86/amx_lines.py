@@ -46,8 +46,8 @@ class ShortTwoPanels(TwoPanels, ShortRows):
 
 
 class LinesAtOnce(Product):
-    """A product whose rows are those of `together` lines; there are `blocks` of them. Lines of the image are copied for each
-    block, with those that other blocks take too, into a buffer of the thread (`maybe_conv_inp`).
+    """A product whose rows are those of `together` lines, a block; there are `blocks`. Lines of the image are copied
+    for each of them, those that two blocks read for both, into a buffer of the thread (`maybe_conv_inp`).
     """
 
     side_by_side = (2, 2)

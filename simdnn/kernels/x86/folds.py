@@ -58,7 +58,7 @@ def halves_then_neighbours(name: str, spare: str) -> Code:
 
 
 def halves_then_shuffled(name: str, spare: str) -> Code:
-    """One sum of 8 lanes: the halves, then neighbours, then those sums, in registers of 32, which `vhaddps` cannot name."""
+    """One sum of 8 lanes: halves, neighbours, then these sums, in registers that `vhaddps` cannot name."""
     low, other = _reg(name, 4), _reg(spare, 4)
     code = down_to(4, name, 8, spare)
     for order in (0b10_11_00_01, 0b01_00_11_10):
