@@ -135,13 +135,14 @@ class Float16Report(InNotebooks):
 
     def _summary(self) -> dict[str, object]:
         kept = [f"{name} ({why})" for name, why in self.kept.items()]
-        lists: dict[str, Any] = {
+        lists = {
             "converted": self.converted,
             "kept": kept,
-            "overflow": self.overflow,
-            "activations": self.activations,
+            "overflow": [*self.overflow],
+            "beyond it": [*self.activations],
         }
-        return {"report of": self.dtype} | {name: f"{len(of)}: {some(list(of), 4)}" for name, of in lists.items() if of}
+        told = {name: f"{len(of)}: {some(of, 4)}" for name, of in lists.items() if of}
+        return {"report of": self.dtype, **told}
 
 
 @keywords
