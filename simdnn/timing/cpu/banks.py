@@ -1,5 +1,7 @@
 """How uops leave a queue for the two banks of a scheduler, as measured on a Zen 4 (docs/validation/cpu-loops.md).
 
+A Zen 3 has the first and the third of the modes below (`by_halves`, docs/validation/zen3.md).
+
 A queue sees with a delay how the banks stand. In a cycle it lets go the number of uops for which the bank with less
 room had entries free some cycles ago, less those that left since then. To which bank each goes depends on what waits:
 
@@ -32,6 +34,7 @@ BY_PLACE, BY_CYCLE, IN_TURN, STRICTLY = 0, 1, 2, 3  # modes
 class Banks(Schedulers):
     """The banks of a core's scheduler that has two of them behind a queue."""
 
+    by_halves: int  # whether nothing but half of the entries taken changes the mode
     halved: int  # the number of that scheduler, -1 where there is none
     first_pool: int  # its first bank among the pools
     in_banks: Ints  # its ports
@@ -97,9 +100,9 @@ class Banks(Schedulers):
         self.note()
         if self.uneven_at[self.cycle - MODE_SEEN & ENDS - 1] != 0:
             self.uneven_in = self.cycle
-        self.mode = BY_CYCLE if self.uneven_in == self.cycle else BY_PLACE
+        self.mode = BY_CYCLE if self.uneven_in == self.cycle and self.by_halves == 0 else BY_PLACE
         if self.half_full() != 0:
-            self.mode = STRICTLY if self.cycle - self.uneven_in >= QUIET else IN_TURN
+            self.mode = STRICTLY if self.cycle - self.uneven_in >= QUIET and self.by_halves == 0 else IN_TURN
         if self.mode == STRICTLY:
             return min(self.dispatch_slots, self.room_before(1) // GROUP * GROUP)
         since = self.gone if self.gone_in == self.cycle - 1 else 0
@@ -149,13 +152,14 @@ class Banks(Schedulers):
     def leaves(self, own: int, other: int, count: int) -> int:
         """Whether a uop with a number of ports goes to the other bank, though that is not its turn.
 
-        A port of the first bank is compared with its twin, and the uop stays where its other port has far more than the
-        twin of that. No reading says so, but measured loops that permute (FP1, FP2) beside products (FP0, FP1) and sums
-        (FP2, FP3).
+        A port of the first bank is compared with its twin (on a Zen 3 one of the second as well), and the uop stays where
+        its other port has far more than the twin of that. No reading says so, but measured loops that permute (FP1, FP2)
+        beside products (FP0, FP1) and sums (FP2, FP3).
         """
         waiting, there = self.waiting(own, COUNTS_SEEN), self.waiting(other, COUNTS_SEEN)
         twin = self.twin_of[own]
-        if twin == other or count == ANY_PORT or self.parity_of[self.pool_of[own]] == 1:
+        beside = self.by_halves == 0 and self.parity_of[self.pool_of[own]] == 1
+        if twin == other or count == ANY_PORT or beside:
             return 1 if waiting >= there + FAR_TWIN else 0
         if there >= self.waiting(self.twin_of[other], COUNTS_SEEN) + FAR_TWIN:
             return 0

@@ -187,6 +187,7 @@ def _scalars(machine: Machine) -> dict[str, int]:
         "gone_in": NOWHERE,
         "in_turn": int(core.binding in ("pairs", "order")),
         "by_lanes": int(core.binding == "order"),
+        "by_halves": int(core.binding == "halves"),
         "retire_slots": core.retire_slots,
         "line_bytes": machine.caches[0].line_bytes,
         "pipes": len(core.load_ports),
