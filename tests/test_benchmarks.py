@@ -139,7 +139,7 @@ def test_speed_ups_of_a_library(primitive: str, shape: str) -> None:
 
 
 def test_cells_of_a_library_on_a_zen_3() -> None:
-    """Every twentieth of those recorded: the whole table is 8.6 % off in the mean (docs/validation/zen3.md)."""
+    """Every twentieth of those recorded: the whole table is 8.4 % off in the mean (docs/validation/zen3.md)."""
     recorded = pd.read_csv(cells.RECORDED / "cells-zen3.csv")
     found = pd.DataFrame(cells.beside(recorded.iloc[3::20], "zen3"))
     assert (found["chosen"] == found["implementation"]).all()

@@ -152,14 +152,13 @@ class Banks(Schedulers):
     def leaves(self, own: int, other: int, count: int) -> int:
         """Whether a uop with a number of ports goes to the other bank, though that is not its turn.
 
-        A port of the first bank is compared with its twin (on a Zen 3 one of the second as well), and the uop stays where
-        its other port has far more than the twin of that. No reading says so, but measured loops that permute (FP1, FP2)
-        beside products (FP0, FP1) and sums (FP2, FP3).
+        A port of the first bank is compared with its twin, and the uop stays where its other port has far more than the
+        twin of that. No reading says so, but measured loops that permute (FP1, FP2) beside products (FP0, FP1) and sums
+        (FP2, FP3).
         """
         waiting, there = self.waiting(own, COUNTS_SEEN), self.waiting(other, COUNTS_SEEN)
         twin = self.twin_of[own]
-        beside = self.by_halves == 0 and self.parity_of[self.pool_of[own]] == 1
-        if twin == other or count == ANY_PORT or beside:
+        if twin == other or count == ANY_PORT or self.parity_of[self.pool_of[own]] == 1:
             return 1 if waiting >= there + FAR_TWIN else 0
         if there >= self.waiting(self.twin_of[other], COUNTS_SEEN) + FAR_TWIN:
             return 0
