@@ -17,9 +17,9 @@ from isa_models.machines.instruction_row import InstructionTiming
 
 #: "banks": two banks behind a queue by turns and by what waits (docs/validation/cpu-loops.md), other ports by the
 #: fewest that wait. "halves": as banks, but until half of their entries are taken by places alone, and from then on in
-#: turn (docs/validation/zen3.md). "pairs": uops at even places of the dispatch group go to that port, those at odd ones to
-#: the next, unless that has three more. "order": places take the ports of a uop in turn so, of more than two all but
-#: the one with the most
+#: turn (docs/validation/zen3.md). "pairs": uops at even places of the dispatch group go to that port, those at odd
+#: ones to the next, unless that has three more. "order": places take the ports of a uop in turn so, of more than two
+#: all but the one with the most
 BINDINGS = ("banks", "halves", "pairs", "order")
 
 
