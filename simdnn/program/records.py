@@ -154,6 +154,10 @@ class Op(Record):
     @property
     def reach(self) -> int:
         """Bits of its memory operand, those that a mask leaves out among them."""
+        return self.form._reach
+
+    @Derived
+    def _reach(self) -> int:
         memory = self.memory
         if memory is None or self.definition.partial or self.definition.tile:
             return memory.bits if memory is not None else 0

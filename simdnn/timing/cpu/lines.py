@@ -296,7 +296,7 @@ class ProgramLines:
     def __init__(self, program: Program, machine: Machine) -> None:
         self.program, self.machine = program, machine
         self._known = _known(machine)
-        self._text = _Text(self._known, Stream(program))
+        self._text = _Text(self._known, Stream(program, machine.core.masks_reach))
         self._text.add(program)
         self._runs = [*self._text.runs]
         self._rows: dict[tuple[bool, bool], tuple[CoreRows, Ints]] = {}

@@ -106,10 +106,10 @@ def _operand(place: Place, lanes: int) -> str:
 
 
 class Stream:
-    """The lines of one program."""
+    """The lines of one program; `masks_reach`: whether it matters where an access under a mask would cross lines."""
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
+    def __init__(self, program: Program, masks_reach: bool = True) -> None:
+        self.program, self.masks_reach = program, masks_reach
         stored, loaded = set[str](), set[str]()
         for ops, _ in program.straight:
             for memory, stores, op, *_ in ops.alike:
@@ -137,7 +137,8 @@ class Stream:
         """The line of an op without an address."""
         fixed = _line_of(op)
         if crossing := self.crossing(op):
-            fixed = CountedStep(fixed.counted, replace(fixed.step, crossing=crossing, others=self.others))
+            others = self._beside(op, crossing)
+            fixed = CountedStep(fixed.counted, replace(fixed.step, crossing=crossing, others=others))
         if not (memory := self._shared(op)):
             return fixed
         ref = MemRef(memory.tensor, None, memory.bits // memory.rows // 8 + abs(self._reach(memory)))
@@ -150,10 +151,10 @@ class Stream:
         for memory, _, op, _, places in ops.alike:
             shared = memory.tensor in self.both
             of_memory = (memory.tensor, self._reach(memory)) if shared else ("", 0)
-            for place in places if shared or op.definition.tile or op.masked else ():
+            for place in places if shared or self._may_cross(op) else ():
                 rows = self.crossing(ops[place])
                 if shared or rows:
-                    key_of[place] = ops.forms[place], *of_memory, rows, self.others if rows else 0.0
+                    key_of[place] = ops.forms[place], *of_memory, rows, self._beside(op, rows)
         return tuple([key_of.get(place, number) for place, number in enumerate(ops.forms)]) if key_of else ops.forms
 
     def address(self, op: Op) -> tuple[int | None, tuple[tuple[str, int], ...]]:
@@ -188,12 +189,19 @@ class Stream:
                     loads[self.crossing(op) > 0] += times
         return loads[0] / max(1, loads[1])
 
+    def _beside(self, op: Op, crossing: int) -> float:
+        """The other loads of tiles for a tile with rows in two lines."""
+        return self.others if crossing and op.definition.tile else 0.0
+
+    def _may_cross(self, op: Op) -> bool:
+        return op.definition.tile or self.masks_reach and op.masked
+
     def crossing(self, op: Op) -> int:
         """About how many rows of a tile in memory lie in two lines each, wherever loops move it; of an access under a
         mask, whether most of those of the register do.
         """
         memory = op.memory
-        if memory is None or not (op.definition.tile or op.masked):
+        if memory is None or not self._may_cross(op):
             return 0
         unit = self._unit(memory)
         moves = math.gcd(LINE, *[step * unit for _, step in memory.index.terms])
