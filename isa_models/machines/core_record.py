@@ -7,9 +7,9 @@ has which, and by what measurement, is in docs/core_model.md.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from math import inf
 from typing import TypeVar
 
@@ -23,7 +23,8 @@ from isa_models.machines.instruction_row import InstructionTiming
 BINDINGS = ("banks", "halves", "pairs", "order")
 
 
-def is_among(mnemonic: str, patterns: Iterable[str]) -> bool:
+@lru_cache(maxsize=1 << 14)
+def is_among(mnemonic: str, patterns: tuple[str, ...]) -> bool:
     """Whether a mnemonic is one of some patterns, as in a shell."""
     return any(fnmatchcase(mnemonic, pattern) for pattern in patterns)
 

@@ -102,7 +102,8 @@ class Spacing:
         found = defaultdict[str, list[tuple[int, float, float]]](list)
         for of, constants in together.items():
             unit, terms = units[of.tensor], dict(of.terms)
-            moved = tuple([(terms[var] * unit, extent) for var, extent in reversed(of.loops) if terms.get(var)])
+            moving = [(var, extent) for var, extent in reversed(of.loops) if extent > 1 and terms.get(var)]
+            moved = tuple([(terms[var] * unit, extent) for var, extent in moving])
             starts = tuple([constant * unit for constant in constants])
             rows = of.stride * unit, of.rows
             met = _met(starts, rows, moved, (number, line), window, of.reaches)
