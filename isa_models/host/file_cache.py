@@ -12,13 +12,15 @@ from contextlib import suppress
 from pathlib import Path
 
 _CHECK = 32  # bytes of a digest behind the data: a file that was cut off is none
-_MOST = 64  # files; a machine's table takes 300 KB, and who edits one makes another each time
+_MOST = 64  # files of a folder; a machine's table takes 300 KB, and who edits one makes another each time
+_MOST_CODE = 512  # of machine code of kernels
+CODE = "code"  # the folder of that
 
 
-def kept(name: str) -> bytes | None:
+def kept(name: str, folder: str = "") -> bytes | None:
     """The data that was kept under a name, if they are whole."""
     try:
-        data = (file := _folder() / name).read_bytes()
+        data = (file := _folder() / folder / name).read_bytes()
         with suppress(OSError):
             os.utime(file)  # asked for just now
     except (OSError, RuntimeError):  # no home
@@ -27,17 +29,19 @@ def kept(name: str) -> bytes | None:
     return found if hashlib.sha256(found).digest() == check else None
 
 
-def keep(name: str, data: bytes) -> None:
+def keep(name: str, data: bytes, folder: str = "") -> None:
     """Keep data for the next process, where there is a place to write to."""
+    most = _MOST_CODE if folder == CODE else _MOST
     try:
-        folder = _folder()
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
+        place = _folder() / folder
+        place.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=place, delete=False) as file:
             file.write(data + hashlib.sha256(data).digest())
-        Path(file.name).replace(folder / name)
-        files = [one for one in folder.iterdir() if one.is_file()]  # what is fetched lies in a folder beside them
-        for old in sorted(files, key=lambda one: one.stat().st_mtime_ns)[:-_MOST]:
-            old.unlink(missing_ok=True)
+        Path(file.name).replace(place / name)
+        if len(os.listdir(place)) > most:
+            files = [one for one in place.iterdir() if one.is_file()]  # other folders lie beside them
+            for old in sorted(files, key=lambda one: one.stat().st_mtime_ns)[:-most]:
+                old.unlink(missing_ok=True)
     except (OSError, RuntimeError):  # no home, or another process that makes room at the same time
         pass
 

@@ -1,11 +1,13 @@
 """LLVM text becomes machine code that is linked into this process.
 
 Functions that many programs call (a matrix instruction's) are compiled once for a process: they are most of the text.
+Code of long texts is kept for other processes.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
 import threading
 from collections.abc import Sequence
@@ -14,11 +16,13 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
+from isa_models.host.file_cache import CODE, keep, kept
 from isa_models.host.forks import ForkLock, at_fork
 
 _RARELY = '!0 = !{!"branch_weights", i32 1, i32 100000}'  # what a branch that is hardly ever taken refers to
 _NUMBERS = itertools.count()  # of libraries, whose names must differ
 _LOCK = ForkLock(reentrant=True)  # of all compilation
+_LONG = 1 << 14  # characters of a text that takes some 5 ms: what takes less is not kept
 
 
 @dataclass(frozen=True)
@@ -71,16 +75,33 @@ def linked(
 
 
 def _linked(name: str, text: str, exported: Sequence[str], called: Sequence[LinkedFunction], hasty: bool) -> LinkedCode:
-    machine, jit = _machine(hasty), _jit()
-    whole = f"{text}\n{_RARELY}"
-    module = llvm.parse_assembly(whole, llvm.create_context())  # of its own: a fork may leave the global one half done
-    builder = llvm.JITLibraryBuilder().add_object_img(machine.emit_object(module)).add_current_process()
+    jit, image = _jit(), _image(f"{text}\n{_RARELY}", hasty)
+    builder = llvm.JITLibraryBuilder().add_object_img(image).add_current_process()
     used = {function.name: _shared(function) for function in called}
     for function, library in used.items():
         builder.import_symbol(function, library[function])
     for symbol in exported:
         builder.export_symbol(symbol)
     return LinkedCode(jit, builder.link(jit, f"{name}{next(_NUMBERS)}"), list(used.values()))
+
+
+def _image(text: str, hasty: bool) -> bytes:
+    """The machine code of a text for this CPU, kept by all that it is made from."""
+    if len(text) < _LONG:
+        return _compiled(text, hasty)
+    made_from = text, _options(hasty), llvm.llvm_version_info
+    name = f"{hashlib.sha256(repr(made_from).encode()).hexdigest()[:32]}.o"
+    image = kept(name, CODE)
+    if image is None:
+        image = _compiled(text, hasty)
+        keep(name, image, CODE)
+    return image
+
+
+def _compiled(text: str, hasty: bool) -> bytes:
+    module = llvm.parse_assembly(text, llvm.create_context())  # of its own: a fork may leave the global one half done
+    image: bytes = _machine(hasty).emit_object(module)
+    return image
 
 
 @functools.cache
@@ -92,12 +113,16 @@ def _shared(function: LinkedFunction) -> LinkedCode:
 @functools.cache
 def _machine(hasty: bool) -> Any:
     """The code generator for this CPU."""
-    # Without this LLVM splits 512-bit vectors on CPUs where it thinks 256 bits kinder to the clock.
-    features = llvm.get_host_cpu_features().flatten() + ",-prefer-256-bit"
-    cpu, opt = llvm.get_host_cpu_name(), 0 if hasty else 2
-    return _target().create_target_machine(
-        cpu=cpu, features=features, opt=opt, reloc="pic", codemodel="small", jit=True
-    )
+    return _target().create_target_machine(**_options(hasty))
+
+
+@functools.cache
+def _options(hasty: bool) -> dict[str, Any]:
+    """What the code generator makes of a text goes by."""
+    # Without the last feature LLVM splits 512-bit vectors on CPUs where it thinks 256 bits kinder to the clock.
+    features = f"{llvm.get_host_cpu_features().flatten()},-prefer-256-bit"
+    how = {"opt": 0 if hasty else 2, "reloc": "pic", "codemodel": "small", "jit": True}
+    return {"cpu": llvm.get_host_cpu_name(), "features": features, **how}
 
 
 @functools.cache

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from isa_models.host import file_cache
+from isa_models.host import file_cache, machine_code
 from isa_models.host.file_cache import keep, kept
 from isa_models.machines import toml_table
 from isa_models.machines.shipped import machine_file
@@ -46,3 +47,24 @@ def test_files_that_nobody_asks_for_make_room(tmp_path: Path, monkeypatch: pytes
         assert kept("0") == b"data"  # asked for each time
     names = {file.name for file in (tmp_path / "simdnn").iterdir()}
     assert "models" in names and len(names) == file_cache._MOST + 1 and "0" in names and not {"1", "2", "3"} & names
+
+
+def test_code_of_long_texts_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the text, and how it is compiled; code that was cut off is made anew, and that of a short text each time."""
+    made: list[object] = []
+    compiled = machine_code._compiled
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(machine_code, "_compiled", lambda *given: made.append(given) or compiled(*given))  # type: ignore[func-returns-value]
+
+    def answer(number: int, hasty: bool, length: int = machine_code._LONG) -> int:
+        text = f"define i32 @answer() {{\n  ret i32 {number}\n}}\n"
+        code = machine_code.linked("answer", f"{text};{' ' * length}", ["answer"], hasty=hasty)
+        return int(ctypes.CFUNCTYPE(ctypes.c_int32)(code["answer"])())
+
+    for number, hasty in ((7, False), (8, False), (7, True)):
+        before = len(made)
+        assert [answer(number, hasty) for _ in range(2)] == [number, number] and len(made) == before + 1
+    file = min(tmp_path.glob(f"simdnn/{file_cache.CODE}/*.o"), key=lambda one: one.stat().st_mtime_ns)
+    file.write_bytes(file.read_bytes()[:-40])
+    assert answer(7, False) == 7 and len(made) == 4
+    assert [answer(7, False, 0) for _ in range(2)] == [7, 7] and len(made) == 6
