@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from isa_models.errors import InvalidArgument
+from isa_models.records.late import dataclass
 from simdnn.assembly.elf import APART, ELSEWHERE, Code
 
 _HEAD = re.compile(r"([0-9a-f]{8,16}) <(.+)>:\s*")

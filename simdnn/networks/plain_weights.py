@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from isa_models import SimdnnError
 from isa_models.formats import fmt
+from isa_models.records.late import dataclass
 from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.primitives import Attr
 from simdnn.primitives.mathmode import EXACT_INT8

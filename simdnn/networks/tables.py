@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from isa_models.errors import shortly, some
 from isa_models.formats import fmt
 from isa_models.keywords import keywords
 from isa_models.machines.loader import AnyMachine
+from isa_models.records.late import dataclass
 from simdnn.exactness import measures
 from simdnn.late import pd
 from simdnn.networks import sequential as network

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 import numpy as np
 
 from isa_models import ProgramError
+from isa_models.records.late import dataclass
 from simdnn.program.apart import ROW, Elements, IterationAccess, access_of, distinct
 from simdnn.program.records import Affine, Loop, Op, Program, Straight, parts
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Self
+
+from isa_models.records.late import dataclass
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@ no step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from isa_models.records.late import dataclass
 from simdnn.kernels.common.vocabulary import Spread, Vocabulary
 
 

@@ -7,9 +7,9 @@ group, reciprocals in place of division, and saturating moves. The formulas are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+
+from isa_models.records.late import dataclass
 
 _LEAST = 2.0**-126  # the least scale: its reciprocal is finite, and groups of zeros divide by no zero
 

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 import numpy as np
 
 from isa_models.readings.arrays import Array, on_a_line
+from isa_models.records.late import dataclass
 from simdnn.program.records import Program
 
 

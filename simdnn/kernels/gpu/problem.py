@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
+from isa_models.records.late import dataclass
 from simdnn.kernels.common.batch import Batch
 from simdnn.kernels.common.epilogue import Decompression, ZeroPoints
 from simdnn.kernels.common.problems import ConvProblem, MatmulProblem

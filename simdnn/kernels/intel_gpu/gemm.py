@@ -13,11 +13,12 @@ from there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from isa_models import GpuMachine
 from isa_models.readings.arrays import Array
+from isa_models.records.late import dataclass
 from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.common.kernel import Kernel
 from simdnn.kernels.gpu.cut import Cut

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.readings.arrays import Array
+from isa_models.records.late import dataclass
 from simdnn.kernels.common.expression import Element
 from simdnn.networks.calls import Call
 from simdnn.networks.kernels import Kernels
