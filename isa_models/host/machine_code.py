@@ -118,7 +118,7 @@ def _machine(hasty: bool) -> Any:
 
 @functools.cache
 def _options(hasty: bool) -> dict[str, Any]:
-    """What the code generator makes of a text goes by."""
+    """The options of the code generator."""
     # Without the last feature LLVM splits 512-bit vectors on CPUs where it thinks 256 bits kinder to the clock.
     features = f"{llvm.get_host_cpu_features().flatten()},-prefer-256-bit"
     how = {"opt": 0 if hasty else 2, "reloc": "pic", "codemodel": "small", "jit": True}

@@ -159,7 +159,7 @@ def _refusing(kind: Any) -> tuple[_Function, _Function]:
 
 
 class _Signature:
-    """What `inspect.signature` asks a class for first: it finds the parameters of `__init__` then."""
+    """The attribute of a class that `inspect.signature` asks for first, and then for its `__init__`, written by now."""
 
     def __get__(self, one: object, kind: type) -> None:
         written(kind)
