@@ -186,7 +186,7 @@ def test_values_that_are_read_twice_are_gone_through_once() -> None:
     squares = [Op("vmulps", ACC, (ACC, ACC))] * 40
     tensors = Tensor("c", "f32", 16), Tensor("out", "f32", 16, "output")
     program = Program("squares", "avx512_core", tensors, (Loop("s", 1, (load(ACC, "c"), *squares, STORE)),))
-    with at_most(calls=20_000):  # about 6000
+    with at_most(calls=40_000):  # about 6000, and 15,000 more in a process where it comes first
         alarm, out = run(program, {"c": np.ones(16, np.float32)})
     assert not alarm and (out == 1).all()
     assert run(program, {"c": np.full(16, np.nan, np.float32)})[0]
