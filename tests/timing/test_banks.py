@@ -13,6 +13,7 @@ PRODUCT, SUM, PERMUTATION, ANY = (0, 1), (2, 3), (1, 2), (0, 1, 2, 3)
 def banks(room: int, waiting: tuple[int, ...] = (0,) * PORTS) -> Banks:
     """Two banks of 32 entries that have stood so for long."""
     model = Banks()
+    model.by_halves = 0
     model.cycle, model.noted, model.uneven_in, model.gone_in = 1000, 990, 0, -1
     model.ports, model.dispatch_slots, model.halved, model.first_pool = PORTS, 6, 0, 1
     model.in_banks, model.bank_ports = [0, 2, 4, 1, 3, 5], PORTS
@@ -56,6 +57,14 @@ def test_they_leave_in_threes_when_nothing_was_uneven(room: int, threes: int) ->
     assert (model.may_leave(), model.mode) == (threes, STRICTLY)
     model.uneven_in = model.cycle - QUIET + 1
     assert (model.may_leave(), model.mode) == (min(room, 6), IN_TURN)
+
+
+@pytest.mark.parametrize(("room", "waiting", "zen4", "zen3"), [(20, 9, BY_CYCLE, BY_PLACE), (16, 0, STRICTLY, IN_TURN)])
+def test_nothing_but_half_of_the_entries_changes_a_zen_3s_mode(room: int, waiting: int, zen4: int, zen3: int) -> None:
+    for model, mode in ((banks(room, (waiting, 0, 0, 0, 0, 0)), zen4), (banks(room, (waiting, 0, 0, 0, 0, 0)), zen3)):
+        model.by_halves = int(mode == zen3)
+        model.may_leave()
+        assert model.mode == mode
 
 
 def test_modes_by_what_waits() -> None:
