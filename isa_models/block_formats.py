@@ -8,6 +8,7 @@ themselves, times two f16 numbers of the block.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,6 @@ from numpy.typing import NDArray
 
 from isa_models.errors import InvalidArgument, unknown_name
 from isa_models.formats import decode
-from isa_models.records.late import dataclass
 
 F32 = NDArray[np.float32]
 U8 = NDArray[Any]  # bytes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +12,6 @@ import numpy.typing as npt
 
 from isa_models.errors import InvalidArgument, shortly, unknown_name
 from isa_models.plugins import Registry, with_failures
-from isa_models.records.late import dataclass
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
@@ -20,7 +20,6 @@ from isa_models.keywords import keywords
 from isa_models.plugins import Registry, load, with_failures
 from isa_models.readings.arrays import Array, ArrayValue, held, unwarned
 from isa_models.records.display import InNotebooks
-from isa_models.records.late import dataclass
 
 TILE_ROWS = 16  # of a whole tile register, of AMX's palette 1
 TILE_ROW_BITS = 512

@@ -15,7 +15,6 @@ from typing import Any, Literal, ParamSpec, TypeVar, Union
 from isa_models.errors import InvalidArgument, SimdnnError, counted, shortly, what_is_allowed
 from isa_models.host import denormals
 from isa_models.host.denormals import LEAST, ONE
-from isa_models.records.late import written
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -158,7 +157,7 @@ def answering(call: Callee, function: Callable[P, R]) -> Callable[P, R]:
 
 def keywords_of_class(made: C) -> C:
     """The class itself, which answers a call that it does not take with what it does."""
-    start: Any = written(made)
+    start: Any = made.__init__  # type: ignore[misc]
     made.__init__ = keywords(start, made.__name__)  # type: ignore[misc]
     return made
 
@@ -177,7 +176,7 @@ def typed_parts(maker: str = "") -> Callable[[C], C]:
     """
 
     def checked_class(made: C) -> C:
-        start: Any = written(made)
+        start: Any = made.__init__  # type: ignore[misc]
         call = Callee(start, made.__name__)
 
         @functools.wraps(start)

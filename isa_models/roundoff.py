@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 
 from isa_models.formats import fmt
-from isa_models.records.late import dataclass
 
 
 @dataclass(frozen=True)

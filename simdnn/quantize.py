@@ -8,6 +8,7 @@ efficient inference", arXiv:1806.08342, sections 2 and 3.)
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,6 @@ from isa_models.keywords import keywords
 from isa_models.readings.arrays import Array
 from isa_models.records.alike import Alike
 from isa_models.records.display import InNotebooks, shape_and_type
-from isa_models.records.late import dataclass
 from simdnn.primitives import Attr, Quant, arrays
 from simdnn.primitives.attr import MASK_NAMES
 from simdnn.primitives.checks import integer, one_of

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from multiprocessing import active_children, connection, get_context, parent_process
 from typing import Any, Generic, TypeVar
 
 from isa_models import InvalidArgument, SimdnnError
 from isa_models.errors import how_to_install, shortly
 from isa_models.host.processors import processors
-from isa_models.records.late import dataclass
 from simdnn.garbage import collect_seldom
 
 T = TypeVar("T")

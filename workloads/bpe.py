@@ -12,9 +12,9 @@ import functools
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from isa_models.errors import InvalidArgument, Unimplemented
-from isa_models.records.late import dataclass
 from workloads.gguf import Gguf
 
 _PRE = "smollm"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 from zlib import crc32
@@ -19,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isa_models.errors import InvalidArgument, unknown_name
-from isa_models.records.late import dataclass
 from workloads.layer import ConvLayer, Layer, MatmulLayer
 
 MAX_BYTES = 4 << 30  # of one layer's tensors; the largest layer of the shipped tables in f32 takes half of it

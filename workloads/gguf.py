@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from math import prod
 from os import PathLike
 from pathlib import Path
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from isa_models.block_formats import BLOCK_FORMATS
 from isa_models.errors import InvalidArgument, SimdnnError, Unimplemented, counted, unknown_name
-from isa_models.records.late import dataclass
 
 F32 = NDArray[np.float32]
 U8 = NDArray[np.uint8]

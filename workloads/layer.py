@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from math import prod
 
 from isa_models.errors import InvalidArgument
 from isa_models.records.display import InNotebooks
-from isa_models.records.late import dataclass
 
 MATMUL_KINDS = ("weight", "act")
 

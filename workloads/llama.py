@@ -11,6 +11,7 @@ into the order of two halves (i, i + head / 2), so that halves move and not neig
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from numpy.typing import NDArray
 
 from isa_models.block_formats import BLOCK_FORMATS, block_format, nibbles
 from isa_models.errors import InvalidArgument, Unimplemented, counted
-from isa_models.records.late import dataclass
 from workloads.gguf import Gguf
 from workloads.onnx_writer import Ports, Writer
 

@@ -10,6 +10,7 @@ The weights come from tools/train_digits.py and tools/train_cancer.py and fall u
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +22,6 @@ from isa_models.errors import InvalidArgument
 from isa_models.keywords import typed_parts
 from isa_models.records.alike import Alike
 from isa_models.records.display import Brief, InNotebooks
-from isa_models.records.late import dataclass
 from workloads.layer import ConvLayer, Layer, MatmulLayer
 from workloads.table import Workload
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isa_models.errors import InvalidArgument
-from isa_models.records.late import dataclass
 from workloads import packages
 from workloads.real import Data, Metric, Outputs, RealNetwork
 

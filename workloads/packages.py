@@ -17,10 +17,10 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from isa_models.errors import SimdnnError, unknown_name
-from isa_models.records.late import dataclass
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ each is fed with; where outputs are pictures, `picture` shows them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from isa_models.keywords import typed_parts
 from isa_models.records.alike import Alike
 from isa_models.records.display import Brief, InNotebooks
-from isa_models.records.late import dataclass
 
 if TYPE_CHECKING:
     import onnx

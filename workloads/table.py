@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from isa_models.errors import InvalidArgument, counted, shortly
 from isa_models.records.display import Brief, InNotebooks
-from isa_models.records.late import dataclass
 from workloads import untrusted
 from workloads.layer import ConvLayer, Layer, MatmulLayer
 

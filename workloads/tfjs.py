@@ -8,6 +8,7 @@ channels last there and channels first here, so input and output of the ONNX mod
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isa_models.errors import InvalidArgument, Unimplemented
-from isa_models.records.late import dataclass
 from workloads import untrusted
 from workloads.onnx_writer import Writer
 

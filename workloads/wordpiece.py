@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 
 from isa_models.errors import InvalidArgument
-from isa_models.records.late import dataclass
 from workloads import untrusted
 
 _SPECIAL = ("[UNK]", "[CLS]", "[SEP]", "[PAD]")

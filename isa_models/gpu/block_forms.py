@@ -17,12 +17,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from isa_models.algebra import Value
 from isa_models.gpu.naming import NAME, Naming
 from isa_models.instruction import FORMS, GPU_REGISTRY, Instruction, Operand, Pieces, instruction
-from isa_models.records.late import dataclass
 
 WAYS = ("row", "col", "outer")
 BLOCK = Naming("{unit}.{m}x{n}.{way}", unit=NAME, way=WAYS)

@@ -6,9 +6,7 @@ Each vendor's are rows of its own: `isa_models.intel_gpu.platforms` and `isa_mod
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import field
-
-from isa_models.records.late import dataclass
+from dataclasses import dataclass, field
 
 PLATFORMS: dict[str, Platform] = {}  # of all vendors
 MOST_GRFS = 256  # registers of a thread in large-GRF mode, which halves the threads of an engine

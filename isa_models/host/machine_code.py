@@ -11,13 +11,13 @@ import hashlib
 import itertools
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import llvmlite.binding as llvm
 
 from isa_models.host.file_cache import CODE, keep, kept
 from isa_models.host.forks import ForkLock, at_fork
-from isa_models.records.late import dataclass
 
 _RARELY = '!0 = !{!"branch_weights", i32 1, i32 100000}'  # what a branch that is hardly ever taken refers to
 _NUMBERS = itertools.count()  # of libraries, whose names must differ

@@ -6,6 +6,7 @@ sum of the products cannot overflow, so only the addition of the accumulator sat
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,6 @@ from isa_models.gpu.dots import dot
 from isa_models.instruction import GPU_REGISTRY, Family, define, example
 from isa_models.intel_gpu.platforms import PLATFORMS
 from isa_models.readings.arrays import Array, held
-from isa_models.records.late import dataclass
 
 _MANUAL = "IGC documentation/visa/instructions/DP4A.md"
 CAPS = {256: tuple(PLATFORMS), 512: tuple(PLATFORMS)}

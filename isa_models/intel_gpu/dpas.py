@@ -8,7 +8,7 @@ and accumulator types (one where they are equal, null for none) and the float mo
 from __future__ import annotations
 
 import functools
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -24,7 +24,6 @@ from isa_models.intel_gpu.platforms import PLATFORMS
 from isa_models.intel_gpu.sums import FLOAT_MODELS, narrow
 from isa_models.machines.provenance import Confidence
 from isa_models.readings.arrays import Array, ArrayValue, held, unwarned
-from isa_models.records.late import dataclass
 from isa_models.rounding import widen_f16
 
 DEPTH = 8

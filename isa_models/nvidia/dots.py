@@ -5,6 +5,7 @@ The accumulator and result are u32 only where both factors are unsigned. No form
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,6 @@ from isa_models.gpu.dots import dot
 from isa_models.instruction import GPU_REGISTRY, Family, define, example
 from isa_models.nvidia.platforms import PLATFORMS, WARP
 from isa_models.readings.arrays import Array, held
-from isa_models.records.late import dataclass
 
 _MANUAL = 'PTX ISA, "Integer Arithmetic Instructions: dp4a, dp2a"'
 #: (family, half of b that dp2a takes, whether a is signed, whether b is) -> a form's name

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -24,7 +24,6 @@ from isa_models.instruction import GPU_REGISTRY, Family, Instruction, Operand, P
 from isa_models.nvidia.fused_sum import Parts, added, as_one_step, fused_sum, parts
 from isa_models.nvidia.moderate import fits, moderate, moderate_sum
 from isa_models.readings.arrays import Array, ArrayValue, held, unwarned
-from isa_models.records.late import dataclass
 
 _PIECE = 16  # columns of a product that are compiled together
 _MANUAL = 'PTX ISA, "Warp-level Matrix Instructions: mma"; sums: MMA-Sim, arXiv:2511.10909'

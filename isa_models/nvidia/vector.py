@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from isa_models.algebra import Value
@@ -21,7 +21,6 @@ from isa_models.gpu.block_forms import block_form
 from isa_models.gpu.naming import NAME, Naming
 from isa_models.instruction import FORMS, GPU_REGISTRY, Instruction, Operand, define, example
 from isa_models.nvidia.platforms import PLATFORMS, WARP
-from isa_models.records.late import dataclass
 from isa_models.rounding import round_to, widen_f16
 
 #: comparisons, choices, bits and sums of integers, which have a pipe of their own beside the one of f32 arithmetic

@@ -10,10 +10,8 @@ chain of sums and products ends (after the loop, for an accumulator).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-
-from isa_models.records.late import dataclass
 
 if TYPE_CHECKING:
     from isa_models.readings.llvm import Emitter, LlvmValue

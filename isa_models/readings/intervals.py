@@ -8,7 +8,7 @@ answers "can it saturate?" for all inputs at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
@@ -17,7 +17,6 @@ import numpy as np
 from isa_models.algebra import Value
 from isa_models.formats import Format, fmt
 from isa_models.readings.arrays import Array, ArrayValue
-from isa_models.records.late import dataclass
 
 
 @dataclass(frozen=True, eq=False)

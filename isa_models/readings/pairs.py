@@ -9,11 +9,10 @@ it finds the pairs depends on what else it knows of the words, as that all are a
 from __future__ import annotations
 
 import functools
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from isa_models.isa import host_caps
-from isa_models.records.late import dataclass
 
 if TYPE_CHECKING:
     from isa_models.readings.llvm import LlvmValue

@@ -8,12 +8,11 @@ different ones they count as different places, as a compiler's own alias rules w
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import iced_x86 as iced
 
-from isa_models.records.late import dataclass
 from simdnn.assembly.decode import IMMEDIATES, Decoded, MemoryOperand, register_name
 from simdnn.timing.cpu.steps import MemRef
 

@@ -8,7 +8,7 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,6 @@ from isa_models.machines.loader import cpu_machine as machine_of
 from isa_models.machines.provenance import Confidence
 from isa_models.records.alike import Alike
 from isa_models.records.display import InNotebooks
-from isa_models.records.late import dataclass
 from simdnn.assembly import elf
 from simdnn.assembly.assembler import assemble
 from simdnn.assembly.decode import Decoded

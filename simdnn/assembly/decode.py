@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import iced_x86 as iced
@@ -12,7 +12,6 @@ import iced_x86 as iced
 from isa_models.errors import InvalidArgument
 from isa_models.instruction import TILE_ROW_BITS, TILE_ROWS
 from isa_models.records.frozen import Frozen
-from isa_models.records.late import dataclass
 
 MOST_CODE = 1 << 20  # bytes, in which a loop is looked for
 

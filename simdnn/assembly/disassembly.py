@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from isa_models.errors import InvalidArgument
-from isa_models.records.late import dataclass
 from simdnn.assembly.elf import APART, ELSEWHERE, Code
 
 _HEAD = re.compile(r"([0-9a-f]{8,16}) <(.+)>:\s*")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from isa_models.errors import InvalidArgument
-from isa_models.records.late import dataclass
 
 EXECUTABLE = 4  # SHF_EXECINSTR
 PROGBITS, SYMTAB, RELA, DYNSYM = 1, 2, 4, 11

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import iced_x86 as iced
@@ -12,7 +13,6 @@ import iced_x86 as iced
 from isa_models.errors import InvalidArgument, UnknownTiming, counted, some
 from isa_models.machines.cpu_record import unknown_timing
 from isa_models.records.frozen import Frozen
-from isa_models.records.late import dataclass
 from simdnn.assembly.addresses import references
 from simdnn.assembly.decode import Decoded, Decoder, instructions, operand_registers
 from simdnn.assembly.elf import Code

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import re
+from dataclasses import dataclass
 
 import iced_x86 as iced
 
 from isa_models.formats import fmt
 from isa_models.instruction import REGISTRY, Instruction
 from isa_models.plugins import load
-from isa_models.records.late import dataclass
 from simdnn.assembly.decode import IMMEDIATES, Decoded, operand_registers
 
 #: spellings with the same bits, whose element types the operation does not look at: the instruction, and bits of a lane

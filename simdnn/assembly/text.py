@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal
 
 from isa_models.errors import InvalidArgument, unknown_name
-from isa_models.records.late import dataclass
 from simdnn.assembly.decode import MNEMONICS, REGISTERS
 from simdnn.assembly.dialects import LINE_END
 from simdnn.assembly.elf import LINE

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from isa_models.machines.cpu_record import Machine
 from isa_models.records.display import InNotebooks
-from isa_models.records.late import dataclass
 from simdnn.files import LEGEND, MARK
 from simdnn.timing.cpu.pipeline import trace_loop
 from simdnn.timing.cpu.steps import Step

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import iced_x86 as iced
@@ -21,7 +21,6 @@ from isa_models.instruction import Operand
 from isa_models.readings.arrays import Array, ArrayValue
 from isa_models.records.alike import Alike
 from isa_models.records.display import InNotebooks
-from isa_models.records.late import dataclass
 from simdnn.assembly.addresses import State, Sum, Terms, as_written, follow
 from simdnn.assembly.decode import Decoded, MemoryOperand, part_name, register_name
 from simdnn.assembly.semantics import CLEARED, Elements, Meaning, elements_of, is_vector, meaning_of

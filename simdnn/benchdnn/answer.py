@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +13,6 @@ from isa_models import InvalidArgument, SimdnnError, Unimplemented, UnknownTimin
 from isa_models.block_formats import BLOCK_FORMATS
 from isa_models.errors import counted
 from isa_models.formats import fmt
-from isa_models.records.late import dataclass
 from simdnn.benchdnn import fused, values
 from simdnn.benchdnn.asked import task
 from simdnn.benchdnn.attributes import Parameter

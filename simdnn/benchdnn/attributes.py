@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import math
 import re
+from dataclasses import dataclass
 
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.errors import unknown_name
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.postops import BINARY, ELTWISE
 from simdnn.primitives.mathmode import FPMATH_MODES
 

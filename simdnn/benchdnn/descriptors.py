@@ -5,11 +5,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from math import prod
 
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.errors import counted
-from isa_models.records.late import dataclass
 from simdnn.libraries import MOST_DIMS
 
 _MOST_DIGITS = 12  # sizes beyond are refused as no tensor has them

@@ -7,13 +7,13 @@ letter: `ba`, `aBcd16b`. `x` stands for what follows in order: `abx`, `axb`.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
 from isa_models import Unimplemented
 from isa_models.errors import counted
 from isa_models.formats import fmt
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.copy import CopyProblem, copying
 from simdnn.networks.calls import kernel_cost, words_for
 from simdnn.primitives.run import Target

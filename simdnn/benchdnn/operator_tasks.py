@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,6 @@ import simdnn
 from isa_models import Unimplemented
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.benchdnn import attributes, definitions
 from simdnn.benchdnn.attributes import AskedPostOp, Parameter
 from simdnn.benchdnn.layouts import Moved

@@ -6,10 +6,10 @@ import functools
 import math
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from isa_models import InvalidArgument
 from isa_models.errors import counted, unknown_name
-from isa_models.records.late import dataclass
 from simdnn.benchdnn import attributes
 from simdnn.benchdnn.descriptors import (
     NormDims,

@@ -11,14 +11,13 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from isa_models import InvalidArgument, SimdnnError
 from isa_models.errors import nearest
 from isa_models.host import pipes
-from isa_models.records.late import dataclass
 from simdnn.benchdnn.descriptors import ConvDims, IpDims, MatmulDims, conv_dims, ip_dims, matmul_dims
 from simdnn.benchdnn.operators import DIMS as OPERATOR_DIMS
 from simdnn.benchdnn.operators import OPERATOR_OPTIONS, OperatorDims, operator_options

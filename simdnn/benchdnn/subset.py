@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from isa_models import InvalidArgument, machine
 from isa_models.block_formats import BLOCK_FORMATS
 from isa_models.errors import unknown_name
 from isa_models.intel_gpu import FLOAT_MODELS
 from isa_models.isa import caps
-from isa_models.records.late import dataclass
 from simdnn.benchdnn import attributes
 from simdnn.primitives.accumulation import check_acc_mode
 from simdnn.primitives.attr import STRATEGIES, Attr

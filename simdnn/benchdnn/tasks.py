@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented
-from isa_models.records.late import dataclass
 from simdnn.benchdnn import attributes
 from simdnn.benchdnn.attributes import Parameter
 from simdnn.benchdnn.descriptors import Axis, ConvDims, IpDims, MatmulDims

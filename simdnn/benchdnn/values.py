@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -20,7 +21,6 @@ from numpy.typing import NDArray
 
 from isa_models.formats import Format, fmt
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.benchdnn.attributes import Parameter, modelled_post_ops
 from simdnn.benchdnn.definitions import ELTWISE
 from simdnn.benchdnn.tasks import Task

@@ -7,6 +7,7 @@ import math
 import platform
 from collections.abc import Mapping
 from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from isa_models.machines.rows import single
 from isa_models.machines.shipped import host_path
 from isa_models.machines.toml_text import inline
 from isa_models.machines.toml_text import name as name_of
-from isa_models.records.late import dataclass
 from simdnn import files
 from simdnn.calibration import figures, ports
 from simdnn.calibration.behaviour import behaviour

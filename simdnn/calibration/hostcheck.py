@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
@@ -21,7 +22,6 @@ from isa_models.intel_gpu import PLATFORMS
 from isa_models.isa import host_caps
 from isa_models.plugins import load
 from isa_models.readings.arrays import ArrayValue
-from isa_models.records.late import dataclass
 from simdnn import numerics
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Loop, Memory, Op, Place, Program, Register, Statement, Tensor

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from isa_models.errors import SimdnnError, counted
 from isa_models.isa import caps, host_caps
@@ -12,7 +13,6 @@ from isa_models.machines.instruction_row import InstructionTiming
 from isa_models.machines.loader import cpu_machine
 from isa_models.machines.shipped import HOST, machine_names
 from isa_models.machines.variants import split
-from isa_models.records.late import dataclass
 from simdnn.calibration.behaviour import SLOTS, Behaviour, behaviour, nine_slots_of
 from simdnn.calibration.figures import Figure, instruction_figures
 from simdnn.calibration.forms import forms

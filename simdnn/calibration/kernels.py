@@ -7,6 +7,7 @@ f32 of the same shape are formed within one run. They are worth comparing on the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,6 @@ from isa_models.formats import fmt
 from isa_models.isa import host_caps
 from isa_models.machines.cpu_record import Machine
 from isa_models.readings.arrays import on_a_line
-from isa_models.records.late import dataclass
 from simdnn.calibration.programs import LEAST, measure
 from simdnn.kernels import ConvProblem, Epilogue, Kernel, MatmulProblem, Parameters, kernels
 from simdnn.kernels.common.epilogue import Decompression

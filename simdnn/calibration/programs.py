@@ -16,6 +16,7 @@ import math
 import statistics
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,6 @@ from numpy.typing import NDArray
 
 from isa_models.errors import SimdnnError
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.calibration.native import linked
 from simdnn.calibration.sampler import tick_ns
 from simdnn.calibration.timer import Looks, usual_ratio, yardsticks

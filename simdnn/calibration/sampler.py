@@ -11,6 +11,7 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from numpy.typing import NDArray
 
 from isa_models.errors import Unimplemented
 from isa_models.isa import host_caps
-from isa_models.records.late import dataclass
 from simdnn.assembly.assembler import machine_code
 
 WIDTH = 6  # slots of the canary for each dependent add: both take as long on a core that dispatches six a cycle

@@ -8,13 +8,12 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TextIO
 
 from isa_models import InvalidArgument, Machine, SimdnnError, machine
 from isa_models.isa import caps, implied, strongest
-from isa_models.records.late import dataclass
 from simdnn import verbose
 from simdnn.benchdnn import SUBSET, Answer, Case, Unread, answer, read
 from simdnn.benchdnn.answer import cost

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 from isa_models.errors import SimdnnError, how_to_install
-from isa_models.records.late import dataclass
 
 SHELLS = ("bash", "zsh", "fish")
 EPILOG = """\

@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import workloads
 from isa_models import InvalidArgument, SimdnnError
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn import workers
 from simdnn.cli import numpy_files
 from simdnn.cli.options import shapes_of, taken_as_1

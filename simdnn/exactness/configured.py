@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +13,6 @@ import numpy as np
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.block_encoders import ENCODED
 from isa_models.readings.arrays import Array, ArrayValue
-from isa_models.records.late import dataclass
 from simdnn.exactness.probes import Probe
 from simdnn.kernels.common.edges import taps_inside
 from simdnn.kernels.common.epilogue import Parameters

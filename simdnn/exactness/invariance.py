@@ -8,7 +8,7 @@ For two orders an input is looked for on which they differ.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import combinations, product
 from typing import Any
 
@@ -20,7 +20,6 @@ from isa_models.readings.arrays import Array, ArrayValue
 from isa_models.readings.orders import OrderValue
 from isa_models.records.alike import Alike
 from isa_models.records.display import InNotebooks
-from isa_models.records.late import dataclass
 from simdnn.exactness.configured import Configured, Outputs
 from simdnn.exactness.probes import KINDS, Probe
 from simdnn.late import frames, pd

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -17,7 +17,6 @@ from isa_models import Machine, instruction
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from isa_models.readings.intervals import IntervalValue, Watch
-from isa_models.records.late import dataclass
 from simdnn.kernels import kernels
 from simdnn.kernels.common.batch import Batch
 from simdnn.kernels.common.edges import taps_inside

@@ -7,12 +7,12 @@ difference. So outputs of one kind are equal, bit for bit, wherever a kernel has
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 
 _Make = Callable[[np.random.Generator, tuple[int, ...], "_Pairing", str], Array]
 

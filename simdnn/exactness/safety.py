@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from typing import Any
@@ -12,7 +12,6 @@ import numpy as np
 from isa_models import InvalidArgument, Machine, SimdnnError, Unimplemented
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array, held
-from isa_models.records.late import dataclass
 from simdnn.exactness import pairs as _pairs
 from simdnn.exactness.pairs import SHIFT, Pairs
 from simdnn.explanations.departures import limit_of

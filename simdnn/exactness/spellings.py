@@ -6,6 +6,7 @@ Source: oneDNN, branch `rfcs`, `rfcs/20231002-Compute-type`, "Proposal for weigh
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,6 @@ from isa_models import SimdnnError
 from isa_models.formats import fmt
 from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.exactness import measures
 from simdnn.late import frames, pd
 from simdnn.primitives import Attr, arrays, matmul

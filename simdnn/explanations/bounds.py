@@ -7,7 +7,7 @@ bounds errors (`isa_models.readings.bounds`), so each instruction counts with th
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ from isa_models.readings.arrays import Array
 from isa_models.readings.shades import COUNTS, DRIFT, EXACT, HELD, KINDS, SIZE, SPREAD, WORST, beside_exact, count
 from isa_models.records.alike import Alike
 from isa_models.records.display import InNotebooks, shape_and_type
-from isa_models.records.late import dataclass
 from isa_models.roundoff import roundoff
 from simdnn.explanations.departures import Departures
 from simdnn.kernels.common.epilogue import Parameters

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
@@ -18,7 +19,6 @@ from isa_models.errors import counted
 from isa_models.formats import numbers
 from isa_models.readings.arrays import Array
 from isa_models.readings.traced import LEAVES, Exact, Lane, Number, TracedValue, history, origins, read_as
-from isa_models.records.late import dataclass
 from simdnn.explanations.steps import (
     PADDING,
     ExplainedStep,

@@ -7,14 +7,13 @@ there. Beyond that they are Python's integers.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.common.problems import ConvProblem, Problem
 

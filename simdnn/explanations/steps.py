@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import groupby
@@ -21,7 +21,6 @@ from isa_models.errors import counted
 from isa_models.readings.traced import LEAVES, Lane, Number, TracedValue, copied, ideal, inside
 from isa_models.records.alike import Alike
 from isa_models.records.display import InNotebooks
-from isa_models.records.late import dataclass
 from simdnn.late import frames, pd
 
 _SIGNS = {

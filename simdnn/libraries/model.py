@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 from isa_models import Machine, Unimplemented
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.expression import Element
 from simdnn.kernels.common.params import Param, Params
 from simdnn.kernels.common.problems import ConvProblem, MatmulProblem, Problem

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from isa_models import GpuMachine, Machine, Unimplemented
 from isa_models.machines.provenance import Confidence
 from isa_models.records.alike import Alike
 from isa_models.records.display import Brief
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.scaled import Scaled
 from simdnn.kernels.common.vocabulary import Spread, Vocabulary
 from simdnn.kernels.gpu.vocabulary import GpuVocabulary

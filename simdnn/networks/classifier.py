@@ -8,7 +8,7 @@ round between convolution and flattened product elsewhere: other bits and other 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +16,6 @@ import isa_models
 from isa_models import SimdnnError, Unimplemented, UnknownTiming
 from isa_models.keywords import keywords
 from isa_models.machines.loader import AnyMachine
-from isa_models.records.late import dataclass
 from simdnn.exactness import measures
 from simdnn.late import pd
 from simdnn.networks import sequential as network

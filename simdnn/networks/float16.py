@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,6 @@ from isa_models.errors import counted, shortly, some, what_is_known
 from isa_models.keywords import keywords
 from isa_models.readings.arrays import Array
 from isa_models.records.display import InNotebooks
-from isa_models.records.late import dataclass
 from simdnn.libraries import UNTIMED
 from simdnn.networks import large_tensors, schemas
 from simdnn.networks.load import DOMAINS, Loaded, graph_of, onnx_package, read

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Callable, Hashable, Mapping, MutableMapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -13,7 +13,6 @@ import numpy as np
 
 from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError, Unimplemented, UnknownTiming
 from isa_models.errors import counted
-from isa_models.records.late import dataclass
 from simdnn.networks.calls import Call
 from simdnn.networks.kernels import Kernels, shaded
 from simdnn.networks.memo import Memo

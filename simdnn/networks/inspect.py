@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from isa_models import SimdnnError
-from isa_models.records.late import dataclass
 from simdnn.late import frames, pd
 from simdnn.networks.network import Network
 from simdnn.networks.ops import supported

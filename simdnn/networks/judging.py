@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from isa_models import InvalidArgument
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.exactness import measures
 from simdnn.networks.result import NetworkResult
 from simdnn.networks.runner import Row

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,6 @@ from isa_models import GpuMachine, InvalidArgument, Unimplemented, UnknownTiming
 from isa_models.formats import fmt
 from isa_models.machines.provenance import Confidence
 from isa_models.readings.arrays import Array, memory_bytes
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.copy import CopyProblem, copying
 from simdnn.kernels.common.elementwise import MapProblem, collapse, elementwise
 from simdnn.kernels.common.expression import Element, trace

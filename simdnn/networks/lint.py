@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,6 @@ from isa_models.isa import caps, implied
 from isa_models.keywords import keywords
 from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.exactness.safety import verdict
 from simdnn.late import frames, pd
 from simdnn.libraries import UNTIMED

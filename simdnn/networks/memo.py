@@ -11,14 +11,13 @@ import hashlib
 import weakref
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from isa_models import SimdnnError
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.networks.calls import Call
 from simdnn.networks.model import RANDOM, Node, subgraphs
 

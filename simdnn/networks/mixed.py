@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from isa_models import Unimplemented
 from isa_models.machines.loader import AnyMachine
-from isa_models.records.late import dataclass
 from simdnn.networks.constant_weights import settled
 from simdnn.networks.float16 import transpile_float16
 from simdnn.networks.fold import folded

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ from isa_models.errors import counted
 from isa_models.readings.arrays import Array
 from isa_models.records.alike import Alike
 from isa_models.records.display import InNotebooks
-from isa_models.records.late import dataclass
 from simdnn.networks.types import label
 
 Dims = tuple[int | str, ...]  # a name stands for a size that a feed decides

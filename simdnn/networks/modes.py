@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,6 @@ from isa_models.formats import fmt
 from isa_models.keywords import keywords
 from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.exactness import measures
 from simdnn.late import frames, pd
 from simdnn.networks.float16 import float16_report, transpile_float16

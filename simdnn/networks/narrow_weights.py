@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import gcd
 from typing import Any
 
@@ -11,7 +12,6 @@ import numpy as np
 from isa_models import InvalidArgument
 from isa_models.formats import encode, fmt
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.scaled import RULES, Scaled, scaled
 from simdnn.primitives.attr import Quant, TwoLevelQuant
 from simdnn.primitives.block_scales import Blocks, quantize_mx, quantize_nvfp4

@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,6 @@ from isa_models.keywords import keywords
 from isa_models.readings.arrays import Array, unmasked
 from isa_models.records.alike import Alike
 from isa_models.records.display import InNotebooks
-from isa_models.records.late import dataclass
 from simdnn.networks.fold import folded
 from simdnn.networks.graph_run import GraphRun, NodePlace, Watch
 from simdnn.networks.kernels import Kernels, shadow

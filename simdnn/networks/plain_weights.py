@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from isa_models import SimdnnError
 from isa_models.formats import fmt
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.primitives import Attr
 from simdnn.primitives.mathmode import EXACT_INT8

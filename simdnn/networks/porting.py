@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +12,6 @@ from isa_models import InvalidArgument, SimdnnError, Unimplemented, UnknownTimin
 from isa_models.keywords import keywords
 from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.late import frames, pd
 from simdnn.networks.judging import error_of
 from simdnn.networks.kernels import Kernels

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 
@@ -11,7 +11,6 @@ from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented, Unkn
 from isa_models.errors import did_you_mean, some, unknown_name
 from isa_models.isa import caps, implied
 from isa_models.keywords import typed_parts
-from isa_models.records.late import dataclass
 from simdnn.networks.narrow_weights import NARROW_MODES, NarrowMode
 from simdnn.primitives.attr import STRATEGIES
 

@@ -6,7 +6,7 @@ What a network must bring along is told in `workloads.real`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,6 @@ import numpy as np
 import isa_models
 from isa_models import InvalidArgument, SimdnnError
 from isa_models.machines.loader import AnyMachine
-from isa_models.records.late import dataclass
 from simdnn.networks.judging import error_of, floats_of
 from simdnn.networks.load import read
 from simdnn.networks.modes import Calibrated, Seen, at_work, check_recipe, computes, kept, node_rows

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +16,6 @@ from isa_models.machines.provenance import Confidence, weakest
 from isa_models.readings.arrays import Array
 from isa_models.records.alike import Alike
 from isa_models.records.display import Brief
-from isa_models.records.late import dataclass
 from simdnn.exactness import measures
 from simdnn.explanations.departures import COLUMNS, Departures
 from simdnn.late import frames, pd

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
-from dataclasses import field
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
@@ -20,7 +20,6 @@ from isa_models.errors import counted, some
 from isa_models.keywords import keywords
 from isa_models.machines.provenance import weakest
 from isa_models.records.alike import Alike
-from isa_models.records.late import dataclass
 from simdnn.exactness import measures
 from simdnn.kernels.table import kind_of
 from simdnn.late import pd

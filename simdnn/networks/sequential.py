@@ -7,7 +7,7 @@ to (bias, relu and the next layer's scale in its epilogue). The last layer gives
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,6 @@ import isa_models
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.formats import fmt
 from isa_models.machines.loader import AnyMachine
-from isa_models.records.late import dataclass
 from simdnn import quantize
 from simdnn.networks.calls import quantization
 from simdnn.networks.narrow_weights import NarrowMode

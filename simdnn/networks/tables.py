@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,6 @@ from isa_models.errors import shortly, some
 from isa_models.formats import fmt
 from isa_models.keywords import keywords
 from isa_models.machines.loader import AnyMachine
-from isa_models.records.late import dataclass
 from simdnn.exactness import measures
 from simdnn.late import pd
 from simdnn.networks import sequential as network

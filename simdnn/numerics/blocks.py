@@ -8,10 +8,9 @@ of it they do hold, is taken through all turns of the outer loops before the nex
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 
-from isa_models.records.late import dataclass
 from simdnn.program.records import Loop, Memory, Op, Program, Statement
 
 BLOCK = 1 << 21  # bytes of an operand that a block's iterations read: what any host's caches have for one core

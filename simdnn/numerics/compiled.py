@@ -17,7 +17,7 @@ import functools
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -31,7 +31,6 @@ from isa_models.instruction import TILE_ROW_BITS, TILE_ROWS
 from isa_models.isa import host_caps
 from isa_models.readings.arrays import Array, on_a_line
 from isa_models.readings.llvm import ZERO, Carried, Condition, Emitter, LlvmValue, vector_type
-from isa_models.records.late import dataclass
 from simdnn.numerics import tiles
 from simdnn.numerics.ahead import CAP, lines_ahead
 from simdnn.numerics.blocks import EngineOrder, order_of, order_of_program

@@ -7,6 +7,7 @@ What the stores of a program reach is marked once, element by element, as its ad
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
 from typing import Any
@@ -17,7 +18,6 @@ from numpy.lib.stride_tricks import as_strided
 from isa_models.formats import fmt
 from isa_models.host.memory import empty, zeros
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.program.records import Loop, Memory, Op, Program, Statement, Tensor
 
 _LEAST = 1 << 8  # bytes of a tensor for which it is worth to look

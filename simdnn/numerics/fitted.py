@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from operator import or_
 
 from isa_models.isa import host_caps
-from isa_models.records.late import dataclass
 from simdnn.numerics.native import own_width
 from simdnn.program.records import Loop, Memory, Op, Register, Statement
 

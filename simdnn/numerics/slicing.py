@@ -7,10 +7,10 @@ names, statement number in the body, and so on. Times compare as tuples.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 from isa_models.formats import fmt
-from isa_models.records.late import dataclass
 from simdnn.program.records import Loop, Memory, Op, Program, Register, Statement
 
 Time = tuple[int, ...]

@@ -7,13 +7,13 @@ the traced reading. What it loads from memory that the program itself wrote is r
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array, ArrayValue, unwarned
 from isa_models.readings.traced import TracedValue, mark, operand
-from isa_models.records.late import dataclass
 from simdnn.numerics.slicing import Kept, Site, Slices, Time
 from simdnn.program.records import Loop, Memory, Op, Program, Register
 

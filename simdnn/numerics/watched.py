@@ -7,9 +7,9 @@ it run whole, as their results may be read.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.numerics import reference
 from simdnn.numerics.buffers import buffers_of
 from simdnn.program.records import Loop, Op, Program, Statement

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import prod, sqrt
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,6 @@ from isa_models.errors import no_attribute, shortly
 from isa_models.machines.provenance import Confidence, weakest
 from isa_models.readings.arrays import Array
 from isa_models.records.alike import Alike
-from isa_models.records.late import dataclass
 from simdnn.explanations.steps import Explanation
 from simdnn.kernels.common.attention import AttentionProblem
 from simdnn.late import frames, pd

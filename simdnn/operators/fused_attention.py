@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -14,7 +15,6 @@ import numpy as np
 from isa_models import GpuMachine, Unimplemented
 from isa_models.readings.arrays import Array
 from isa_models.records.alike import Alike
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.attention import AttentionProblem
 from simdnn.kernels.nvidia.attention import FlashAttention
 from simdnn.kernels.nvidia.attention_tiles import NAME, flash_tile, name_of, parts_of, refused, units_on, unsplit

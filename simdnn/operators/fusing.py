@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,6 @@ from isa_models import Machine, Unimplemented
 from isa_models.errors import OutOfRegisters
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.elementwise import MapProblem, collapse, elementwise
 from simdnn.kernels.common.expression import Element, trace
 from simdnn.kernels.common.pool import PoolProblem, pooling

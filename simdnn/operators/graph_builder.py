@@ -7,7 +7,7 @@ divided by the destination's scale and rounded once into its type. That is oneDN
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,6 @@ from isa_models import InvalidArgument
 from isa_models.errors import counted, shortly
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.postops import ELTWISE as NUMBERS
 from simdnn.libraries import OperatorForm
 from simdnn.networks.model import Graph, Node, Port

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.expression import FormulaStep, trace
 from simdnn.kernels.common.pool import PoolProblem
 from simdnn.kernels.common.vocabulary import Vocabulary

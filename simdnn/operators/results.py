@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any
 
 from isa_models import GpuMachine, Machine, SimdnnError
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.networks.network import Network
 from simdnn.networks.result import NetworkEstimate, NetworkResult
 from simdnn.operators.fusing import fused

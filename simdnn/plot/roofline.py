@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import cycle
 from os import PathLike
 from pathlib import Path
@@ -17,7 +18,6 @@ from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError
 from isa_models import machine as machine_of
 from isa_models.errors import counted
 from isa_models.keywords import keywords
-from isa_models.records.late import dataclass
 from simdnn.networks.result import NetworkEstimate
 from simdnn.plot.canvas import MOST_NAMED, STYLES, SYMBOLS, color, columns_of, finite, ink, legend, new_axes
 from simdnn.plot.costs import Costed, named

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ from matplotlib.ticker import MaxNLocator
 from isa_models import GpuMachine, InvalidArgument, Machine
 from isa_models.errors import counted
 from isa_models.keywords import keywords
-from isa_models.records.late import dataclass
 from simdnn.assembly.analysis import Analysis
 from simdnn.assembly.timeline import ITERATIONS, Timeline
 from simdnn.plot.canvas import HATCHES, MOST_NAMED, color, ink, legend, new_axes

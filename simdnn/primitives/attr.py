@@ -9,7 +9,7 @@ import functools
 import hashlib
 import pickle
 from collections.abc import Mapping, Sequence
-from dataclasses import field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,6 @@ from isa_models.intel_gpu import FLOAT_MODELS
 from isa_models.keywords import keywords_of_class
 from isa_models.readings.arrays import Array, held
 from isa_models.records.display import InNotebooks
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.narrow_floats import DYNAMIC
 from simdnn.kernels.common.postops import BINARY, ELTWISE
 from simdnn.libraries import MOST_POST_OPS

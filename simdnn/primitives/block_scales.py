@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,6 @@ from isa_models.keywords import typed_parts
 from isa_models.readings.arrays import Array
 from isa_models.records.alike import Alike
 from isa_models.records.display import shape_and_type
-from isa_models.records.late import dataclass
 from simdnn.explanations.block_dot import DotSide, explain_dot
 from simdnn.explanations.scaled_block import explain_block, explain_stored
 from simdnn.explanations.steps import Explanation

@@ -5,13 +5,12 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from isa_models import GpuMachine, Machine
 from isa_models.formats import fmt
 from isa_models.isa import strongest
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.epilogue import Epilogue
 from simdnn.kernels.common.kernel import KernelKind
 from simdnn.kernels.common.problems import MatmulProblem, Problem

@@ -8,7 +8,7 @@ in, so that weights can be converted ahead of time. Sources and destinations kee
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from math import prod
 from types import NoneType
 
@@ -17,7 +17,6 @@ from isa_models.errors import did_you_mean, shortly
 from isa_models.formats import fmt
 from isa_models.keywords import keywords_of_class
 from isa_models.records.display import InNotebooks
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.kernel import Kernel
 from simdnn.kernels.common.pack import Blocked
 from simdnn.kernels.common.problems import MatmulProblem, Problem

@@ -10,14 +10,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from isa_models import GpuMachine, InvalidArgument, Unimplemented, UnknownTiming
 from isa_models.errors import what_is_allowed
 from isa_models.isa import caps, strongest
 from isa_models.plugins import with_failures
-from isa_models.records.late import dataclass
 from simdnn.garbage import collected_later
 from simdnn.kernels.common.kernel import Kernel, KernelKind
 from simdnn.kernels.common.problems import ConvProblem, Problem

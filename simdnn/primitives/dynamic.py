@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,6 @@ from isa_models.keywords import typed_parts
 from isa_models.readings.arrays import Array
 from isa_models.records.alike import Alike
 from isa_models.records.display import shape_and_type
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.dynamic import Dynamic
 from simdnn.kernels.x86.code import unit_of
 from simdnn.kernels.x86.dynamic import outputs_of, quantization

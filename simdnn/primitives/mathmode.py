@@ -18,12 +18,12 @@ import threading
 from collections.abc import Callable, Hashable
 from contextlib import ContextDecorator
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from isa_models import InvalidArgument
 from isa_models.host.environment import variable as variable_of
 from isa_models.keywords import keywords
-from isa_models.records.late import dataclass
 from simdnn.primitives.checks import one_of
 
 T = TypeVar("T")

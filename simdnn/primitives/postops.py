@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ import numpy as np
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.errors import counted
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.activations import power_of
 from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.common.params import Param

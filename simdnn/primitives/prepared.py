@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from logging import INFO
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
@@ -22,7 +22,6 @@ from isa_models.plugins import Registry
 from isa_models.readings.arrays import Array, copied_to_a_line, is_masked
 from isa_models.readings.transposed_copy import copied_in_order
 from isa_models.records.alike import alike
-from isa_models.records.late import dataclass
 from simdnn import verbose
 from simdnn.kernels.common.epilogue import Epilogue, Parameters
 from simdnn.kernels.common.kernel import Apart, Kernel

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from isa_models import InvalidArgument
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.epilogue import Epilogue
 from simdnn.kernels.common.layouts import ANY_LAYOUTS, Layouts
 from simdnn.kernels.common.problems import ConvProblem, Depth, MatmulProblem, Problem

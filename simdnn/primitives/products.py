@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
 from isa_models import InvalidArgument
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.batch import Batch
 from simdnn.kernels.common.layouts import ANY_LAYOUTS, Layouts
 from simdnn.libraries import MOST_DIMS

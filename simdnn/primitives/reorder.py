@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import prod
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,6 @@ from isa_models.isa import implied
 from isa_models.keywords import typed_parts
 from isa_models.readings.arrays import Array
 from isa_models.records.alike import Alike
-from isa_models.records.late import dataclass
 from simdnn.kernels.common import pack
 from simdnn.kernels.common.pack import Blocked, Layout
 from simdnn.kernels.common.weight_cache import KnownWeights

@@ -9,7 +9,7 @@ refuses its shape; `groups`, `zero_points` and `decompress` read that. `resolve`
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,6 @@ import numpy.typing as npt
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.formats import fmt, name_of
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.epilogue import Epilogue, Parameters
 from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.postops import PostOp

@@ -6,7 +6,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,6 @@ from isa_models.machines.provenance import Confidence
 from isa_models.readings.arrays import Array
 from isa_models.records.alike import Alike
 from isa_models.records.display import InNotebooks
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.kernel import Kernel
 from simdnn.kernels.common.problems import INNER, ConvProblem, MatmulProblem, Problem
 from simdnn.late import frames, pd

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -17,7 +17,6 @@ from isa_models.isa import implied
 from isa_models.machines.shipped import own_file
 from isa_models.plugins import Registry
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.garbage import collected_later
 from simdnn.kernels.common.batched import as_batched
 from simdnn.kernels.common.epilogue import Parameters

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from math import prod
 from operator import itemgetter
 
@@ -11,7 +12,6 @@ import numpy.typing as npt
 
 from isa_models import ProgramError
 from isa_models.formats import fmt
-from isa_models.records.late import dataclass
 from simdnn.program.records import Affine, AlikeAccesses, Loop, Memory, Program, Straight
 
 _MAX_ENUMERATED = 1 << 24

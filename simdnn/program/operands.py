@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import overload
 
 from isa_models import ProgramError
 from isa_models.formats import fmt
-from isa_models.records.late import dataclass
 from isa_models.records.plain import MOST, Derived, Record, integer
 
 #: what a tensor holds, as far as that tells what the instructions on it are for (`purposes`); `ZEROS` are zero points,

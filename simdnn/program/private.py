@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from isa_models import ProgramError
-from isa_models.records.late import dataclass
 from simdnn.program.apart import ROW, Elements, IterationAccess, access_of, distinct
 from simdnn.program.records import Affine, Loop, Op, Program, Straight, parts
 

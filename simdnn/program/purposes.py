@@ -10,11 +10,10 @@ hold (`Tensor.role`) and note nothing else of this: it is a reading of the progr
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from isa_models.formats import fmt
-from isa_models.records.late import dataclass
 from simdnn.program.records import (
     SCALES,
     SOURCE,

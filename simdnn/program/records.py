@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from isa_models import Instruction, ProgramError, instruction
@@ -18,7 +18,6 @@ from isa_models.errors import counted
 from isa_models.formats import fmt
 from isa_models.instruction import TILE_ROW_BITS, TILE_ROWS
 from isa_models.records.frozen import Frozen
-from isa_models.records.late import dataclass
 from isa_models.records.plain import Derived, Record
 from simdnn.program.operands import ROLES as ROLES
 from simdnn.program.operands import SCALES as SCALES

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from isa_models.records.late import dataclass
 from simdnn.program.records import Op
 from simdnn.program.tiles import TILES
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from isa_models.formats import fmt
 from isa_models.isa import caps
 from isa_models.machines.loader import AnyMachine
 from isa_models.machines.toml_table import Table
-from isa_models.records.late import dataclass
 from simdnn.exactness import measures
 from simdnn.kernels.common.windows import window_count
 from simdnn.libraries import LIBRARIES

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ import workloads
 from isa_models import SimdnnError, machine, what_if
 from isa_models.machines.content import lineage
 from isa_models.machines.shipped import machine_file
-from isa_models.records.late import dataclass
 from simdnn.networks.runner import NOTHING
 from simdnn.primitives.mathmode import EXACT_INT8, FPMATH, as_shipped
 from simdnn.study.kinds import FILES, KINDS, Row

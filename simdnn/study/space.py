@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +17,6 @@ from isa_models import InvalidArgument, MachineFileError, SimdnnError, machine, 
 from isa_models.errors import unknown_name
 from isa_models.machines.shipped import machine_file
 from isa_models.machines.toml_table import Reader, Table, read_toml
-from isa_models.records.late import dataclass
 from simdnn.primitives.checks import one_of
 from simdnn.study.kinds import FILES, KINDS, text
 from simdnn.study.points import Point

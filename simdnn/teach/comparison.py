@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,6 @@ import simdnn
 from isa_models.formats import fmt
 from isa_models.isa import caps
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.exactness.comparison import Comparison
 from simdnn.explanations.steps import text_of
 from simdnn.primitives.result import Result

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from isa_models import InvalidArgument
 from isa_models.errors import unknown_name
-from isa_models.records.late import dataclass
 
 MOST_TEXT = 4000  # characters of a field
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -10,7 +11,6 @@ from isa_models.formats import fmt
 from isa_models.instruction import GPU_REGISTRY, Family, Operand
 from isa_models.machines.loader import machine
 from isa_models.plugins import load
-from isa_models.records.late import dataclass
 from simdnn.explanations.lanes import explain
 from simdnn.explanations.operand_text import arguments, example, explained
 from simdnn.explanations.steps import ExplainedStep

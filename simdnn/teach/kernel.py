@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -10,7 +11,6 @@ from isa_models import Machine
 from isa_models.errors import counted
 from isa_models.machines.loader import machine
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.kernel import Kernel
 from simdnn.numerics.watched import Path, innermost, watch
 from simdnn.primitives.result import Result

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import simdnn
 from isa_models import Unimplemented
 from isa_models.machines.loader import cpu_machine
-from isa_models.records.late import dataclass
 from simdnn.assembly.analysis import Analysis
 from simdnn.teach.forms import Field, FieldGroup, Query
 from simdnn.teach.machines import field_group, figures, machine_field, moved

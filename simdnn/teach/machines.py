@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from isa_models import GpuMachine, Machine, gpu_machine_names, machine_names, what_if
 from isa_models.machines.instruction_row import InstructionTiming
-from isa_models.records.late import dataclass
 from simdnn.teach.forms import Field, FieldGroup, Query
 
 AnyMachine = Machine | GpuMachine

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from isa_models import GpuMachine, Machine
 from isa_models.intel_gpu.dpas import DpasForm
 from isa_models.machines.instruction_row import InstructionTiming
 from isa_models.readings.arrays import ArrayValue
-from isa_models.records.late import dataclass
 from simdnn.assembly.timeline import InFlight, Timeline
 from simdnn.numerics.watched import Left, Path
 from simdnn.program.records import Op, Place, Program, Register

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, chain
 from typing import NamedTuple
 
@@ -15,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from isa_models.host.memory import address
-from isa_models.records.late import dataclass
 from simdnn.timing.translate import fields_of
 from simdnn.timing.translated import Translated
 from simdnn.timing.unions import MOST_RUNS, ROOM, TOO_MANY, Unions

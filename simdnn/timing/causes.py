@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 from isa_models import GpuMachine
 from isa_models.machines.cpu_record import Machine
 from isa_models.records.alike import Alike
-from isa_models.records.late import dataclass
 from simdnn.program.purposes import CONTROL, PURPOSES, purposes
 from simdnn.program.records import Loop, Op, Program, Statement
 from simdnn.timing.cpu.steps import CoreOp, lower

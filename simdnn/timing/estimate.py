@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,6 @@ from isa_models.machines.cpu_record import Machine
 from isa_models.machines.provenance import Confidence, weakest
 from isa_models.records.alike import Alike
 from isa_models.records.display import InNotebooks
-from isa_models.records.late import dataclass
 from simdnn.late import frames, pd
 from simdnn.program.records import Program
 from simdnn.timing.causes import Work

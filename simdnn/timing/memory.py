@@ -19,14 +19,13 @@ import itertools
 import operator
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
 from isa_models.machines.cpu_record import Machine
 from isa_models.machines.provenance import Confidence
-from isa_models.records.late import dataclass
 from simdnn.program.records import Op, Program
 from simdnn.timing.bundles import Dims, Lines
 from simdnn.timing.fetched import Fetched

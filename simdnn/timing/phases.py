@@ -26,10 +26,9 @@ cache takes lines that were asked for while it hands others up, so the longer of
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from isa_models.machines.cpu_record import Machine
-from isa_models.records.late import dataclass
 from simdnn.timing.cpu.walk import CoreTime, Iteration
 from simdnn.timing.fetched import Phase
 from simdnn.timing.memory import LONG, Transfers

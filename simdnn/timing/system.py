@@ -16,11 +16,9 @@ added at the rate of those simulated.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
-
-from isa_models.records.late import dataclass
 
 if TYPE_CHECKING:
     import simpy

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from isa_models import InvalidArgument
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.networks.judging import NO_FLOATS, Judging, Metric, error_of, has_floats
 from simdnn.networks.load import read
 from simdnn.tuning.subjects import Outputs

@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +14,6 @@ import numpy as np
 
 from isa_models import SimdnnError
 from isa_models.machines.content import lineage
-from isa_models.records.late import dataclass
 from simdnn.study.points import Outcome, package_digest, refused
 from simdnn.study.results import Results
 from simdnn.tuning.judge import Judge

@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,7 +16,6 @@ import numpy as np
 from isa_models import InvalidArgument
 from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.networks import sequential
 from simdnn.networks.memo import Memo
 from simdnn.networks.mixed import placed, rewritten

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
 from pathlib import Path
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from isa_models import InvalidArgument
 from isa_models.errors import counted, unknown_name
 from isa_models.records.alike import Alike
-from isa_models.records.late import dataclass
 from simdnn import files
 from simdnn.late import pd
 from simdnn.networks.precision import MODES

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Self
-
-from isa_models.records.late import dataclass
 
 
 @dataclass(frozen=True)

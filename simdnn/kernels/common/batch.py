@@ -7,12 +7,12 @@ operands that broadcast, and parameters that all products share.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.program.records import Affine, Program
 
 LOOP = "group_b"

@@ -7,7 +7,8 @@ no step.
 
 from __future__ import annotations
 
-from isa_models.records.late import dataclass
+from dataclasses import dataclass
+
 from simdnn.kernels.common.vocabulary import Spread, Vocabulary
 
 

@@ -7,9 +7,9 @@ group, reciprocals in place of division, and saturating moves. The formulas are 
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import dataclass
 
-from isa_models.records.late import dataclass
+import numpy as np
 
 _LEAST = 2.0**-126  # the least scale: its reciprocal is finite, and groups of zeros divide by no zero
 

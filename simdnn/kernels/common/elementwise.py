@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import prod
 
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.code import Code
 from simdnn.kernels.common.expression import Expression
 from simdnn.kernels.common.vocabulary import Spread, Vocabulary, filled, inside, steps_of

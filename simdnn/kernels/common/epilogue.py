@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.postops import RELU, PostOp
 

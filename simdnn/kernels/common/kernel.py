@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,6 @@ from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from isa_models.records.alike import Alike
 from isa_models.records.display import InNotebooks
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.common.narrow_floats import is_code
 from simdnn.kernels.common.pack import Blocked

@@ -7,8 +7,9 @@ All values are numbers of f16, and of f32.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from isa_models.formats import Format, fmt
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.params import Param
 
 #: floats of at most a byte that elements of a product may be

@@ -5,10 +5,11 @@ What stands here of the order of sums is MLAS's, onnxruntime's library (docs/num
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 
 
 @dataclass(frozen=True)

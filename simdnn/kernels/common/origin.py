@@ -6,14 +6,13 @@ read back. So this holds for any layout, and nothing about a layout is written a
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from isa_models.formats import fmt, name_of
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.common.kernel import Kernel
 

@@ -6,13 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 
 from isa_models.readings.arrays import Array, on_a_line
-from isa_models.records.late import dataclass
 from simdnn.program.records import Program
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import inf, prod
 
 import numpy as np
@@ -15,7 +16,6 @@ import numpy as np
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from isa_models.readings.transposed_copy import in_order
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.code import Code, loop
 from simdnn.kernels.common.expression import Expression
 from simdnn.kernels.common.vocabulary import Spread, Vocabulary, filled, inside, steps_of

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.params import Param
 
 #: one of a single operand: the numbers that it takes by default; None where they must be given

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.batch import Batch
 from simdnn.kernels.common.epilogue import Decompression, Epilogue, GroupScales, ZeroPoints
 from simdnn.kernels.common.layouts import ANY_LAYOUTS, Layouts

@@ -7,9 +7,9 @@ after the other.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import inf, prod
 
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.vocabulary import Spread, Vocabulary
 
 #: kind -> (what nothing yields, the step that takes one more element, the one that makes one of two results)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import gcd, prod
 
 import numpy as np
 
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.code import Code
 from simdnn.kernels.common.expression import Element, trace
 from simdnn.kernels.common.vocabulary import Formula, Spread, Vocabulary, filled, inside, steps_of

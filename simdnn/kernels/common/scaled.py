@@ -11,11 +11,12 @@ NVFP4   t = amax of the tensor / (448 * 6); scale = f8_e4m3(amax / 6 / t), satur
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from isa_models.formats import decode, encode, fmt
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 
 #: how a block's power of two is found, and who does so
 RULES = {

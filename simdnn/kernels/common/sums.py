@@ -5,10 +5,10 @@ Which of these a row of the table takes is decided in `simdnn.libraries`, as it 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from isa_models.machines.cpu_record import CacheLevel
-from isa_models.records.late import dataclass
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
@@ -26,7 +26,6 @@ from isa_models.host.forks import ForkLock
 from isa_models.host.memory import address, owner
 from isa_models.host.processors import processors
 from isa_models.readings.arrays import Array, copied_to_a_line, memory_bytes
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.pack import Blocked, plain
 
 _LEAST = 1 << 6  # bytes of weights that are kept: fewer are made again as fast

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 
 
 def window_count(size: int, taps: int, stride: int = 1, dilation: int = 1, padding: int = 0) -> int:

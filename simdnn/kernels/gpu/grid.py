@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 
 from isa_models import GpuMachine
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.code import Code, along, loop
 from simdnn.kernels.common.vocabulary import Body
 from simdnn.program.records import Affine

@@ -9,13 +9,12 @@ which programs here do not. relu without a slope is the epilogue's own.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from isa_models import instruction
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.code import Code, nest, op
 from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.common.pointwise import formula_on_gpus

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.batch import Batch
 from simdnn.kernels.common.epilogue import Decompression, ZeroPoints
 from simdnn.kernels.common.problems import ConvProblem, MatmulProblem

@@ -8,13 +8,12 @@ convolutions have a kernel of their own on the vector pipe of each platform. The
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from isa_models import GpuMachine, Unimplemented
 from isa_models.errors import OutOfRegisters
 from isa_models.formats import fmt
 from isa_models.gpu.platforms import Platform
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.epilogue import Epilogue
 from simdnn.kernels.common.kernel import Kernel, KernelKind
 from simdnn.kernels.common.narrow_floats import NARROW

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -18,7 +19,6 @@ from isa_models import GpuMachine
 from isa_models.errors import OutOfRegisters
 from isa_models.formats import fmt
 from isa_models.gpu.platforms import MOST_GRFS, RESERVED_GRFS
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.batch import Batch
 from simdnn.kernels.common.code import Code, nest
 from simdnn.program.records import Affine

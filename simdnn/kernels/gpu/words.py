@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from isa_models import GpuMachine, Unimplemented, instruction
 from isa_models.formats import fmt
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.code import Code, op
 from simdnn.program.records import Affine, Memory, Place, Register
 

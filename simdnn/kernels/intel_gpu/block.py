@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from isa_models import GpuMachine
 from isa_models.formats import fmt
 from isa_models.intel_gpu.dpas import DpasShape
 from isa_models.intel_gpu.product_steps import DOT, PRODUCT
-from isa_models.records.late import dataclass
 from simdnn.kernels.gpu.tile import Block
 
 VECTOR_K = 8  # k of a step on the vector pipe: 32 bytes of f32 in a row of A

@@ -13,12 +13,11 @@ from there.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from isa_models import GpuMachine
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.common.kernel import Kernel
 from simdnn.kernels.gpu.cut import Cut

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from isa_models import GpuMachine
 from isa_models.formats import fmt
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.gpu.operands import ByGroup
 from simdnn.kernels.intel_gpu.operands import BlockOperand

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
@@ -34,7 +34,6 @@ from isa_models.formats import fmt
 from isa_models.gpu.platforms import MOST_GRFS
 from isa_models.nvidia.mma import MmaShape
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.attention import AttentionProblem
 from simdnn.kernels.common.code import Code, nest, op
 from simdnn.kernels.nvidia.attention_code import (

@@ -10,10 +10,10 @@ Sums of weights are added in order here, there by threads.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import log
 from typing import TYPE_CHECKING
 
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.nvidia.attention_code import COLUMNS, MINUS_INFINITY, QUADS, ROWS, ahead, bits_of, log2_factor
 from simdnn.program.records import Affine, Loop, Memory, Op, Register, Tensor

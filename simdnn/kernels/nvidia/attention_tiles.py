@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from isa_models import GpuMachine, Unimplemented
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.attention import AttentionProblem
 
 NAME = "flash"

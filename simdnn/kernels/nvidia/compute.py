@@ -9,12 +9,13 @@ type's least and the zero point from them, exactly: conversions are slow. Narrow
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from isa_models import GpuMachine
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.code import Code
 from simdnn.kernels.common.epilogue import Decompression, Parameters
 from simdnn.kernels.gpu.compute import converts, group_of

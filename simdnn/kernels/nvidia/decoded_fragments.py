@@ -7,9 +7,10 @@ place, and two logical operations put it below the sign. f16 are two in a regist
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.code import Code
 from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.common.narrow_floats import Fields

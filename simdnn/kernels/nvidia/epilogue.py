@@ -6,12 +6,12 @@ Intel's (`simdnn.kernels.intel_gpu.epilogue`) is another one: docs/architecture.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.common.epilogue import Epilogue, Parameters
 from simdnn.kernels.common.postops import RELU

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import prod
 
@@ -29,7 +29,6 @@ from isa_models.gpu.block_forms import BLOCK
 from isa_models.gpu.platforms import WarpProduct
 from isa_models.nvidia.mma import MmaShape
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.common.kernel import Kernel

@@ -14,14 +14,13 @@ stay in tiles over a whole chain; those of several chains are added up in a buff
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 
 from isa_models import Machine
 from isa_models.formats import fmt
 from isa_models.instruction import TILE_ROW_BITS, TILE_ROWS
 from isa_models.machines.cpu_record import AMX_ACCUMULATIONS
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.code import Code, along, loop, op
 from simdnn.kernels.common.problems import Problem
 from simdnn.kernels.common.sums import Options

@@ -13,12 +13,11 @@ follows, and K is not cut.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import NamedTuple
 
 from isa_models.formats import fmt
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.code import Code, loop, pieces
 from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.kernels.common.sums import Options, TileBlocks

@@ -9,12 +9,11 @@ channels it copies some lines at a time, into a buffer of the thread (`maybe_con
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from isa_models.formats import fmt
 from isa_models.instruction import TILE_ROWS
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.problems import ConvProblem
 from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86.amx import AmxTiles, tiled

@@ -9,12 +9,11 @@ a tile is a window of that buffer, as it lies: rows overlap, and cross from a li
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from isa_models.formats import fmt
 from isa_models.instruction import TILE_ROWS
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.code import Code, along, loop, nest
 from simdnn.kernels.common.problems import ConvProblem
 from simdnn.kernels.common.sums import Options

@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from isa_models import Machine, UnknownTiming
 from isa_models.machines.cpu_record import CacheLevel
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.sums import RegisterTile
 from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.dots import Dot, emitted

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 
 from isa_models.formats import fmt
 from isa_models.instruction import instruction
 from isa_models.isa import implied
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.code import Code, loop, op
 from simdnn.program.records import Affine, Memory, Op, Place, Register
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -11,7 +11,6 @@ import numpy as np
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from isa_models.readings.transposed_copy import in_order
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.code import Code, loop, nest, op, pieces
 from simdnn.kernels.common.edges import Edges
 from simdnn.kernels.common.epilogue import Parameters

@@ -13,8 +13,8 @@ general registers.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.code import Code, loop, nest, op
 from simdnn.kernels.common.problems import ConvProblem
 from simdnn.kernels.common.sums import RegisterTile

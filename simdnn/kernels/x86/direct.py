@@ -12,12 +12,11 @@ Values come from the other form (`gemm`): there a tap beside the image is a prod
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 
 from isa_models.formats import fmt
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.code import Code, loop, nest, op
 from simdnn.kernels.common.problems import ConvProblem, SpatialAxis
 from simdnn.kernels.common.sums import Options, RegisterTile

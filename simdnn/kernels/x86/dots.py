@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from isa_models.formats import fmt
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.x86.code import Unit, load32, load_float
 from simdnn.program.records import Affine, Memory, Op, Register

@@ -7,14 +7,13 @@ weights scale, bias, relu, destination scale, destination zero point, clamp, rou
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from isa_models.formats import fmt
 from isa_models.isa import implied
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.activations import is_formula
 from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.common.epilogue import Epilogue, Parameters

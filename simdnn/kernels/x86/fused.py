@@ -12,10 +12,10 @@ A sum is one chain over K.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.kernels.common import pack
 from simdnn.kernels.common.code import Code, loop
 from simdnn.kernels.common.epilogue import Decompression, Parameters

@@ -12,13 +12,12 @@ Where a panel's weights are decompressed just before its tiles (decompress.py) t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Protocol
 
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.kernels.common import pack
 from simdnn.kernels.common.code import Code, loop, nest, pieces
 from simdnn.kernels.common.epilogue import Epilogue, Parameters

@@ -11,12 +11,12 @@ for each block of rows (48, or 96 where weights lie along K) and of columns (403
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from isa_models.readings.arrays import Array, to_a_line
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.activations import is_formula
 from simdnn.kernels.common.code import Code, loop, op, pieces
 from simdnn.kernels.common.epilogue import Parameters

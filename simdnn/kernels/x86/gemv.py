@@ -9,12 +9,12 @@ source that lies column by column.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
 
 from isa_models.readings.arrays import Array, to_a_line
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.code import Code, along, loop, nest, op
 from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.common.kernel import Apart, Kernel

@@ -11,6 +11,7 @@ arithmetic is in f32, whatever the storage types.
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from itertools import chain
 from math import prod
 from typing import NamedTuple
@@ -18,7 +19,6 @@ from typing import NamedTuple
 import numpy as np
 
 from isa_models import Unimplemented
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.code import Code, loop, nest, op
 from simdnn.kernels.common.expression import INSTRUCTIONS, Expression
 from simdnn.kernels.common.reduce import KINDS

@@ -6,11 +6,11 @@ is a row of a matrix like any other, whose pairs go from one tap to the next and
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.common.pack import filled
 from simdnn.kernels.common.problems import Depth

@@ -10,13 +10,12 @@ the sum is rounded there. Its bits less that number's count units, and the expon
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from isa_models.formats import Format, decode, fmt
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.common.narrow_floats import Fields
 from simdnn.kernels.x86.code import Unit, load_float, store_bytes, typed, zero

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import gcd
 
 from isa_models.formats import fmt
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.code import Code, loop, nest, op, pieces
 from simdnn.kernels.common.pack import Blocked
 from simdnn.kernels.x86.blocking import SECOND_LEVEL

@@ -6,6 +6,7 @@ A matmul is a convolution with one tap.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
@@ -13,7 +14,6 @@ import numpy as np
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from isa_models.readings.transposed_copy import in_order
-from isa_models.records.late import dataclass
 from simdnn.kernels.common import pack
 from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.common.kernel import Apart

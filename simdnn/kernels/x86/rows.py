@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from isa_models import Machine
 from isa_models.errors import OutOfRegisters
 from isa_models.isa import implied
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.kernel import Kernel, KernelKind
 from simdnn.kernels.common.problems import ConvProblem, MatmulProblem, Problem
 from simdnn.kernels.common.sums import Options, Order

@@ -5,11 +5,12 @@ A library that takes few elements at a time, where their number divides by no mo
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.code import Code, loop
 from simdnn.kernels.common.problems import Depth
 from simdnn.kernels.x86.code import Unit, fill_zero, zero

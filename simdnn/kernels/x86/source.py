@@ -6,8 +6,9 @@ groups (zeros behind them), and where the unit wants wider elements than are sto
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from isa_models.formats import fmt
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.common.problems import Depth
 from simdnn.kernels.x86.code import Unit, fill_zero, load_float, store32, zero

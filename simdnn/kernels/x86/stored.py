@@ -7,7 +7,7 @@ A kernel's own layout is panels of columns, row by row; 4-bit weights there have
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from isa_models.formats import decode, fmt
 from isa_models.readings.arrays import Array, to_a_line
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.common.pack import Blocked, Layout, filled
 from simdnn.kernels.common.weight_cache import made_of

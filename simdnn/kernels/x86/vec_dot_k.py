@@ -16,12 +16,12 @@ VNNI is not used: vpmaddubsw and vpmaddwd multiply under every cap.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from isa_models.block_formats import UNEVEN, BlockFormat
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.x86.code import typed, zero
 from simdnn.kernels.x86.vec_dot_code import Constants256, across, half, nibbles, offset, xmm, ymm

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from isa_models import Unimplemented
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.code import Code, loop, nest, op
 from simdnn.kernels.common.copy import CopyProblem
 from simdnn.kernels.common.expression import INSTRUCTIONS, Expression

@@ -10,12 +10,11 @@ that the library made for all of 40 to 42 shapes under each of eight pairs of ty
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 
 from isa_models.formats import fmt
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.problems import ConvProblem
 from simdnn.kernels.common.sums import DotProduct, RegisterTile
 from simdnn.libraries.onednn.blocks import MOST_ROWS, channels_of_block, considers

@@ -9,12 +9,11 @@ destination itself.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import NamedTuple
 
 from isa_models.formats import fmt
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.activations import is_formula
 from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.postops import PostOp

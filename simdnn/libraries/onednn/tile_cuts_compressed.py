@@ -8,10 +8,10 @@ its operands most often, is taken.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
-from isa_models.records.late import dataclass
 from simdnn.libraries.onednn.caches import SECOND
 
 _ROW = 32  # elements of a tile's row

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
 from isa_models.formats import fmt
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.epilogue import Epilogue
 from simdnn.kernels.common.problems import ConvProblem, Depth
 from simdnn.libraries.model import OperatorCall

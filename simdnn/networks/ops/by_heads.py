@@ -5,14 +5,13 @@ there): MultiHeadAttention, GroupQueryAttention, and the rotations of RotaryEmbe
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from isa_models import Unimplemented
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.networks.kernels import Kernels, shadow
 from simdnn.networks.model import Node
 from simdnn.networks.ops.heads import (

@@ -8,14 +8,13 @@ tree_ensemble_aggregator.h). A walk branches by its data, which no program here 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from isa_models import Unimplemented
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.networks.kernels import Kernels, shadow
 from simdnn.networks.model import Node
 from simdnn.networks.ops.classical import picked

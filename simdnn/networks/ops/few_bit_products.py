@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ml_dtypes
@@ -13,7 +13,6 @@ from isa_models import Unimplemented
 from isa_models.block_formats import block_format
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.narrow_weights import FORMS, Scales

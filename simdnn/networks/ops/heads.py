@@ -9,13 +9,12 @@ of one query by dot products of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.kernels.common import functions as f
 from simdnn.libraries import LineSums
 from simdnn.networks.kernels import Kernels, shadow

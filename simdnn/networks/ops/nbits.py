@@ -4,13 +4,12 @@ rows of such a table.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from isa_models import Unimplemented
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.nbits import BlockedWeights, FloatRow, IntegerDots, SourceBlocks
 from simdnn.kernels.x86.nbits import integer_dots
 from simdnn.kernels.x86.nbits_float import float_row

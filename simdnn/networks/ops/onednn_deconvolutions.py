@@ -8,7 +8,7 @@ convolution in order.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from math import prod
@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.kernels.x86.gemm_older import parts
 from simdnn.networks.kernels import Kernels, shadow
 from simdnn.networks.model import Node

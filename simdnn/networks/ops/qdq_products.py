@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.kernels.common.expression import Element
 from simdnn.networks.calls import Call
 from simdnn.networks.kernels import Kernels

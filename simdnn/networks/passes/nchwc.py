@@ -7,11 +7,11 @@ it has optimized.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.networks.model import Node
 
 ADDING = ("Add", "Sum")

@@ -8,13 +8,12 @@ has both, the integers and what they stand for: `ops.quantized.stored_convolutio
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from isa_models import InvalidArgument
 from isa_models.readings.arrays import Array
-from isa_models.records.late import dataclass
 from simdnn.networks.model import Graph, Node
 from simdnn.networks.onnx_rewriting import PRODUCTS
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -17,7 +18,6 @@ import numpy as np
 from isa_models.errors import SimdnnError
 from isa_models.host.memory import address
 from isa_models.machines.cpu_record import Machine
-from isa_models.records.late import dataclass
 from simdnn.timing.cpu import core_model
 from simdnn.timing.cpu.banks import ENDS
 from simdnn.timing.cpu.core_model import CoreModel

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from isa_models.machines.cpu_record import Machine
-from isa_models.records.late import dataclass
 from simdnn.program.records import Loop, Memory, Op, Place, Program, Statement
 from simdnn.timing.cpu.pipeline import LoopTiming, loop_cycles
 from simdnn.timing.cpu.steps import Step, lower

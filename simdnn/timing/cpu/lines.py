@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeVar
@@ -20,7 +21,6 @@ import numpy.typing as npt
 
 from isa_models.host.forks import ForkLock
 from isa_models.machines.cpu_record import Machine
-from isa_models.records.late import dataclass
 from isa_models.records.plain import Derived
 from simdnn.program.records import AlikeAccesses, Loop, Program, Statement, Straight
 from simdnn.timing.cpu.core_rows import CoreRows, Numbers

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 
 from isa_models import GpuMachine, InvalidArgument
 from isa_models.isa import implied
 from isa_models.machines.cpu_record import Machine
-from isa_models.records.late import dataclass
 from simdnn.timing.cpu.pipeline import loop_cycles
 from simdnn.timing.cpu.steps import Step
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from isa_models.formats import fmt
-from isa_models.records.late import dataclass
 from simdnn.program.records import Loop, Memory, Op, Place, Program, Register, Straight
 from simdnn.timing.cpu.steps import MemRef, Step
 

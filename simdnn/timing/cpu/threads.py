@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from isa_models.machines.cpu_record import CacheLevel, Machine
-from isa_models.records.late import dataclass
 from simdnn.program.records import Loop, Program, Statement
 from simdnn.timing.cpu.walk import CoreTime, core_time
 from simdnn.timing.footprint import parts

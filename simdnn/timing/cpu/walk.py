@@ -15,12 +15,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import NamedTuple
 
 from isa_models.machines.cpu_record import Machine
 from isa_models.machines.provenance import Confidence, weakest
-from isa_models.records.late import dataclass
 from simdnn.program.records import Loop, Program, Statement
 from simdnn.timing.cpu import bounds
 from simdnn.timing.cpu.core_run import CoreRun

@@ -20,7 +20,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -33,7 +33,6 @@ from isa_models.intel_gpu.dpas import DpasForm
 from isa_models.machines.provenance import Confidence
 from isa_models.nvidia.mma import MmaForm
 from isa_models.nvidia.vector import SharedLoad
-from isa_models.records.late import dataclass
 from simdnn.program.records import Loop, Op, Register, Statement, walk
 from simdnn.timing.gpu.engine_model import NOTHING, EngineModel
 from simdnn.timing.translate import fields_of

@@ -19,14 +19,13 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 
 from isa_models import GpuMachine, Unimplemented
 from isa_models.machines.provenance import Confidence, weakest
 from isa_models.records.frozen import Frozen
-from isa_models.records.late import dataclass
 from simdnn.program.records import Loop, Memory, Program, Statement, walk
 from simdnn.timing.bundles import Lines
 from simdnn.timing.causes import Work
