@@ -239,7 +239,7 @@ def test_what_is_beyond_s32_is_the_greatest_f32_below() -> None:
 @one_in(3, "machine")
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
-@pytest.mark.parametrize(("algorithm", "size"), [("across_channels", 5), ("within_channel", 3), ("within_channel", 7)])
+@pytest.mark.parametrize(("algorithm", "size"), [("across_channels", 5), ("within_channel", 4), ("within_channel", 7)])
 def test_lrn_divides_by_what_lies_around(algorithm: str, size: int, dtype: str, machine: str) -> None:
     x = drawn(dtype, 2, 9, 4, 5)
     for beta in (0.75, 1.0, 0.6):
@@ -252,9 +252,7 @@ def test_lrn_divides_by_what_lies_around(algorithm: str, size: int, dtype: str, 
         assert told.cycles == found[0].cycles > 0
 
 
-def test_lrn_has_as_many_neighbours_on_each_side() -> None:
-    with pytest.raises(InvalidArgument, match="size=4; an odd number is needed"):
-        simdnn.lrn(drawn("f32", 1, 8, 2, 2), 4, machine="zen4")
+def test_lrn_is_of_floats() -> None:
     with pytest.raises(simdnn.InvalidArgument, match="type of src 's8'"):
         simdnn.lrn(drawn("s8", 1, 8, 2, 2), 5, machine="zen4")
 

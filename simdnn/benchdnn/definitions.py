@@ -182,9 +182,11 @@ def _resampling(sources: Sequence[Floats], rows: Data, options: Data) -> Floats:
 def _lrn(sources: Sequence[Floats], rows: Data, options: Data) -> Floats:
     x, size = sources[0], options["size"]
     axes = [1] if options["algorithm"] == "across_channels" else [*range(2, x.ndim)]
-    squares = np.pad(x * x, [(size // 2 * (axis in axes),) * 2 for axis in range(x.ndim)])
-    each = np.lib.stride_tricks.sliding_window_view(squares, [size] * len(axes), axis=axes)  # type: ignore[call-overload]
-    mean = each.mean(tuple(range(x.ndim, each.ndim)))
+    around = (size - 1) // 2  # on both sides, of an even size too
+    squares = np.pad(x * x, [(around * (axis in axes),) * 2 for axis in range(x.ndim)])
+    seen = [2 * around + 1] * len(axes)
+    each = np.lib.stride_tricks.sliding_window_view(squares, seen, axis=axes)  # type: ignore[call-overload]
+    mean = each.sum(tuple(range(x.ndim, each.ndim))) / size ** len(axes)
     return np.asarray(x / (options["k"] + options["alpha"] * mean) ** options["beta"])
 
 

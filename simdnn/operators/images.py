@@ -103,9 +103,9 @@ def lrn(
 ) -> OperatorResult:
     """Local response normalization of `src` (N, C, IH, IW): x / (k + alpha * m) ** beta, and cost.
 
-    m is the mean of the squares of `size` (odd) neighbours: channels ("across_channels"), or pixels of one channel
-    along each spatial axis ("within_channel"); beside the tensor there are zeros. One and three spatial dimensions,
-    too; f32, bf16 or f16, which the destination has as well.
+    m is the mean of the squares of `size` neighbours: channels ("across_channels"), or pixels of one channel along each
+    spatial axis ("within_channel"); beside the tensor there are zeros. Of an even `size` the last one counts as 0, as
+    in oneDNN. One and three spatial dimensions, too; f32, bf16 or f16, which the destination has as well.
 
     >>> import numpy as np
     >>> image = np.array([3, 4, 0], np.float32).reshape(1, 3, 1, 1)

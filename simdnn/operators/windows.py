@@ -156,14 +156,15 @@ def lrn(
     k: float = 1.0,
 ) -> OperatorGraph:
     across = one_of("algorithm", algorithm, RESPONSES) == "across_channels"
-    if not integer("size", size) % 2:
-        raise InvalidArgument(f"size={size}; an odd number is needed, as many on each side of an element")
+    before = (integer("size", size) - 1) // 2
     builder, rank = GraphBuilder(checked({"src": src}, ("f32", "bf16", "f16")), form=end.form), spatial_rank(src)
     one_of("dst", end.dst or label(src.dtype), (label(src.dtype),))
     axes = [1] if across else list(range(2, 2 + rank))
     order, fused = end.form.order if end.form else "rows", not builder.by_reference
     x, count = builder.floats("src"), np.float32(size ** len(axes))
-    total = builder.own("SquaresAround", x, axes=axes, around=size // 2, order=order, fused=int(fused))
+    behind = size - 1 - before if end.form and fused and not across else before  # which its kernel for pixels has
+    sides = {"before": before, "behind": behind}
+    total = builder.own("SquaresAround", x, axes=axes, **sides, order=order, fused=int(fused))
     share, bias, power = numeric("alpha", alpha), numeric("k", k), float(np.float32(numeric("beta", beta)))
     if fused:
         each = builder.number(float(np.float32(share) / count))

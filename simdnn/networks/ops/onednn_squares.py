@@ -21,16 +21,16 @@ _TOGETHER, _MOST = 8, 32  # neighbours that one kernel reads, and that kernels r
 
 @operator("SquaresAround", domain=OWN)
 def squares_around(k: Kernels, node: Node, x: Array) -> Array:
-    """The sum of the squares of each element and of `around` neighbours on both sides of it along `axes`, where zeros
+    """The sum of the squares of each element, of `before` neighbours ahead of it and `behind` along `axes`, where zeros
     lie beside the tensor: from the first to the last ("rows"), the element itself first ("middle"), or from channel to
     channel the next one added and the first one taken away ("sliding"). `fused`: a square of up to 32 is added in one
     rounding.
     """
-    axes, around, order = node.integers("axes"), node.integer("around"), node.text("order")
-    neighbours, fused = _neighbours(k, x, axes, around, order == "middle"), bool(node.integer("fused"))
+    axes, order, sides = node.integers("axes"), node.text("order"), (node.integer("before"), node.integer("behind"))
+    neighbours, fused = _neighbours(k, x, axes, sides, order == "middle"), bool(node.integer("fused"))
     if len(neighbours) > _MOST:
         return by_numpy(k, over_arrays(_formula(False, False)), *neighbours, steps=len(neighbours))
-    values = functools.partial(_slid, x, around) if order == "sliding" and k.values else None
+    values = functools.partial(_slid, x, sides[0]) if order == "sliding" and k.values else None
     total: tuple[Array, ...] = ()
     for first in range(0, len(neighbours), _TOGETHER):
         several = neighbours[first : first + _TOGETHER]
@@ -38,10 +38,10 @@ def squares_around(k: Kernels, node: Node, x: Array) -> Array:
     return total[0]
 
 
-def _neighbours(k: Kernels, x: Array, axes: Sequence[int], around: int, middle: bool) -> list[Array]:
+def _neighbours(k: Kernels, x: Array, axes: Sequence[int], sides: tuple[int, int], middle: bool) -> list[Array]:
     """The tensor, and it moved by each step to a neighbour."""
-    steps = list(product(range(2 * around + 1), repeat=len(axes)))
-    wide = np.pad(x, [(around * (axis in axes),) * 2 for axis in range(x.ndim)]) if k.values else x
+    steps = list(product(range(sum(sides) + 1), repeat=len(axes)))
+    wide = np.pad(x, [sides if axis in axes else (0, 0) for axis in range(x.ndim)]) if k.values else x
 
     def moved(step: Sequence[int]) -> Array:
         if not k.values:
@@ -51,8 +51,8 @@ def _neighbours(k: Kernels, x: Array, axes: Sequence[int], around: int, middle: 
         return np.ascontiguousarray(wide[tuple(part)])
 
     found = [moved(step) for step in steps]
-    half = len(steps) // 2
-    return [x, *found[:half], *found[half + 1 :]] if middle else [*found[:half], x, *found[half + 1 :]]
+    own = steps.index((sides[0],) * len(axes))
+    return [x, *found[:own], *found[own + 1 :]] if middle else [*found[:own], x, *found[own + 1 :]]
 
 
 def _formula(held: bool, fused: bool) -> Formula:
