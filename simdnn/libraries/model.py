@@ -239,8 +239,8 @@ class Library:
     check: Callable[[Problem], None]
     #: (strategy, whether rows of the source have zero points without groups) -> nothing: whether it has them
     check_zero_points: Callable[[str, bool], None]
-    #: (primitive, argument, type) -> nothing: whether its zero points may be stored in that type
-    check_point_type: Callable[[str, str, str], None] = lambda primitive, argument, dtype: None
+    #: (primitive, "scales" or "zero_points", argument, type) -> nothing: whether these may be stored in that type
+    check_parameter_type: Callable[[str, str, str, str], None] = lambda primitive, kind, argument, dtype: None
     #: (a batch of products) -> nothing: whether the library is known to take it
     check_dimensions: Callable[[MatmulProblem], None] = lambda problem: None
     #: (problem of floats, its name for its choice) -> nothing: whether that takes a mode that is said of integers, too

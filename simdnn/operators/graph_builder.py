@@ -198,13 +198,13 @@ class GraphBuilder(Followed):
             said = "missing: what the destination held" if ending.into is None else "given, yet no 'sum' reads it"
             raise InvalidArgument(f"into is {said}")
         for place, op in enumerate(ending.post_ops):
-            x = self._after(x, op, place, ending.into)
+            x = self._after(x, op, place, dst, ending.into)
         points = ending.zero_points or {}
         if multiplied and scale is not None:
             x, scale = self.add("Mul", x, self.number(scale)), None
         return self._rounded(x, dst, scale, points.get("dst"))
 
-    def _after(self, x: str, op: Any, place: int, into: Array | None) -> str:
+    def _after(self, x: str, op: Any, place: int, dst: str, into: Array | None) -> str:
         name, *given = (op,) if isinstance(op, str) else op
         one_of("post-operation", name, (*ELTWISE, *BINARY, "prelu", "select", "sum"))
         if name in ELTWISE:
@@ -215,7 +215,7 @@ class GraphBuilder(Followed):
             alpha, beta = (*numbers, 0.0, 0.0)[:2]
             return self.function(name, x, alpha, beta)
         if name == "sum":
-            return self._sum(x, given, into)
+            return self._sum(x, given, dst, into)
         wanted = 2 if name == "select" else 1
         if len(given) != wanted:
             raise InvalidArgument(f"post-operation {name} with {len(given)} arrays; {wanted} needed")
@@ -234,10 +234,13 @@ class GraphBuilder(Followed):
         self.sources.update(checked({name: array}))
         return name
 
-    def _sum(self, x: str, given: Sequence[Any], into: Array | None) -> str:
-        """x + scale * (what the destination held - zero point)."""
+    def _sum(self, x: str, given: Sequence[Any], dst: str, into: Array | None) -> str:
+        """x + scale * (what the destination held - zero point), in its own type or another one."""
+        assert into is not None
+        held_as = (*given, *(1.0, 0, dst)[len(given) :])[2] or dst
+        if len(given) > 3 or label(into.dtype) != held_as:
+            raise InvalidArgument(f"post-operation {('sum', *given)} with into of {into.dtype}; {held_as} is needed")
         if "into" not in self.sources:
-            assert into is not None
             self.source("into", into)
         held = self.floats("into")
         if len(given) > 1 and given[1]:

@@ -33,8 +33,8 @@ def softmax(
     first post-operation ("linear", s) does), {"dst": s} divides what is written, which for integers is rounded to
     nearest even and saturated. `post_ops` stand between: functions of an element with their
     numbers ("relu", ("linear", 2, 1)), arrays that broadcast (("add", values), ("prelu", slopes), ("select", other,
-    condition)), and ("sum", scale, zero point), which adds what `into` holds. Between passes values are f32. Raises
-    `InvalidArgument`.
+    condition)), and ("sum", scale, zero point, type), which adds what `into` holds, of that type or the destination's.
+    Between passes values are f32. Raises `InvalidArgument`.
 
     >>> import numpy as np
     >>> r = softmax(np.array([[0, 0, 0, 0]], np.float32), machine="zen4", dst="u8", scales={"dst": 1 / 256})

@@ -99,6 +99,8 @@ def layout(target: Target, src: str, channels: int, pixels: int, attr: Attr | No
             f"{library.title}'s inner products have no zero points, and scales of integers alone; what works: "
             "dispatch='fastest', or its choice for the matmul"
         )
+    for argument, scale in ({} if attr is None else attr.scales).items():
+        library.check_parameter_type("inner product", "scales", argument, scale.dtype or "f32")
     return library.inner_product(src, channels, pixels, target.caps)
 
 

@@ -158,8 +158,9 @@ def resolved(shape: Shape, attr: object, target: Target, dst: object = None, blo
         arrays.check_types(shape.primitive, shape.src, shape.wei, said.apply_to_int)
     given = Resolved.of(said, shape)
     if target.library:
-        for argument, point in given.zero_points.items():
-            target.library.check_point_type(shape.primitive, argument, point.param.dtype)
+        for kind, found in (("scales", given.scales), ("zero_points", given.zero_points)):
+            for argument, one in found.items():
+                target.library.check_parameter_type(shape.primitive, kind, argument, one.param.dtype)
     return given
 
 

@@ -26,7 +26,7 @@ LIBRARY = Library(
     decompress.form,
     refusals.check_post_ops,
     refusals.check_zero_points,
-    check_point_type=refusals.check_point_type,
+    check_parameter_type=refusals.check_parameter_type,
     check_dimensions=refusals.check_dimensions,
     check_forced=refusals.check_forced,
     left_to=sharing.left_to,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from simdnn.kernels.common.postops import COMPARISONS, ELTWISE
 from simdnn.libraries.model import OperatorCall
+from simdnn.libraries.onednn.refusals import sum_missing
 
 BYTES = ("s8", "u8")
 WHOLE = (*BYTES, "s32")
@@ -72,6 +73,11 @@ def refuse_ending(call: OperatorCall, shape: Sequence[int], alike: bool = False)
             raise Refused("it reads the condition of select at other places")
         if name == "sum" and any(given[1:2]) and call.primitive != "deconvolution":
             raise Refused("its sum has no zero point")
+        held = (*given[2:], None)[0] or call.dst if name == "sum" else ""
+        if held and held != call.dst and call.primitive != "deconvolution":
+            raise Refused(f"its sum is of {call.dst}, as its destination")
+        if held and (why := sum_missing(call.types[0], call.dst, held, any(given[1:2]))):
+            raise Refused(f"it has no {why.removeprefix('a ')}")
         numbers = [number for number in given if not isinstance(number, tuple)]
         if alike and name not in _ALIKE and not (name == "sum" and _plain_sum(numbers)):
             raise Refused(f"which implementation takes it is not known, and {name} differs")

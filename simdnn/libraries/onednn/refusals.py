@@ -52,10 +52,14 @@ def no_reorder(source: str, target: str) -> str:
 
 
 def check_post_ops(problem: Problem) -> None:
-    """Raises for a post-operation whose roundings in the library are not known."""
-    kinds = [op.kind for op in problem.epilogue.post_ops]
-    if others := [kind for kind in kinds if kind not in (*ELTWISE, *BINARY, "sum")]:
-        raise Unimplemented(f"dispatch='onednn' with post-operation {others[0]!r}: not modelled; 'fastest' takes it")
+    """Raises for a post-operation whose roundings in the library are not known, and for sums that it refuses."""
+    dst = problem.epilogue.dst
+    for op in problem.epilogue.post_ops:
+        if op.kind not in (*ELTWISE, *BINARY, "sum"):
+            raise Unimplemented(f"dispatch='onednn' with post-operation {op.kind!r}: not modelled; 'fastest' takes it")
+        if op.kind == "sum" and (why := sum_missing(problem.src, dst, op.stored or dst, op.zero_point)):
+            types = f"{problem.src}:{problem.wei}:{dst}"
+            raise Unimplemented(f"oneDNN refuses {why} for {types}: dispatch='fastest' takes it")
 
 
 def check_dimensions(p: MatmulProblem) -> None:
@@ -78,15 +82,17 @@ def check_zero_points(strategy: str, by_row: bool) -> None:
     )
 
 
-def check_point_type(primitive: str, argument: str, dtype: str) -> None:
-    """Raises for zero points in another type than s32, but those of a matmul's source and weights: no implementation
-    passes `skip_mask_t::zero_points_data_type` for others.
+def check_parameter_type(primitive: str, kind: str, argument: str, dtype: str) -> None:
+    """Raises for scales in another type than f32 of what is no matmul, and for zero points in another than s32 but
+    those of a matmul's source and weights: no implementation passes `skip_mask_t::scales_data_type` or
+    `zero_points_data_type` for others.
     """
-    if dtype != "s32" and (primitive, argument) not in (("matmul", "src"), ("matmul", "wei")):
-        where = f"zero_points[{argument!r}]"
+    own = "f32" if kind == "scales" else "s32"
+    if dtype != own and (primitive != "matmul" or argument == "dst" and kind == "zero_points"):
+        where = f"{kind}[{argument!r}]"
         raise Unimplemented(
-            f"oneDNN refuses {where} of a {primitive} that is stored in {dtype}: s32 works, "
-            f"{where} = Quant(values, dtype='s32'), and dispatch='fastest'"
+            f"oneDNN refuses {where} of {'an' if primitive[0] == 'i' else 'a'} {primitive} stored in {dtype}: {own} "
+            f"works, {where} = Quant(values, dtype={own!r}), and dispatch='fastest'"
         )
 
 
@@ -250,14 +256,21 @@ def refuse_operand_types(p: Problem, name: str, caps: frozenset[str]) -> None:
             )
 
 
+def sum_missing(src: str, dst: str, held: str, has_point: bool) -> str:
+    """Why no implementation adds what a destination held, read as `held` (`check_sum_consistency`); "" if one does."""
+    if fmt(held).bits != fmt(dst).bits:
+        return f"a sum of {held}, which is not as wide as {dst},"
+    if has_point and (fmt(src).is_float or fmt(held).is_float):
+        return "a sum with a zero point"
+    return ""
+
+
 def refuse_float_attributes(problem: Problem, caps: frozenset[str]) -> None:
     """Raises for what may follow floating-point sums here and oneDNN refuses, or does in an order not known."""
     refuse_float_bias(problem)
     e, types = problem.epilogue, f"{problem.src}:{problem.wei}:{problem.epilogue.dst}"
     if e.dst_zero_point:
         raise Unimplemented(f"oneDNN refuses a destination zero point for {types}: dispatch='fastest' takes it")
-    if any(op.zero_point for op in e.post_ops):
-        raise Unimplemented(f"oneDNN refuses a sum with a zero point for {types}: dispatch='fastest' takes it")
     if isinstance(problem, MatmulProblem):
         return
     if e.src_scale or e.wei_scale or e.dst_scale:
