@@ -17,7 +17,7 @@ from simdnn.networks.calls import Call
 from simdnn.networks.kernels import Kernels, shaded
 from simdnn.networks.memo import Memo
 from simdnn.networks.model import RANDOM, Graph, Node
-from simdnn.networks.ops import find, sequence
+from simdnn.networks.ops import find, integer_types, sequence
 from simdnn.networks.ops.function import body
 from simdnn.networks.ops.registry import QUANTIZED
 from simdnn.networks.passes.absorbed import joined
@@ -186,6 +186,7 @@ def _apply(node: Node, values: MutableMapping[str, Any], k: Kernels) -> list[Any
         if any(isinstance(v, list) for v in operands) and node.op not in sequence.READERS:
             raise InvalidArgument("an input is a sequence; a tensor is needed")
         operator = find(node)
+        integer_types.check(node, operands, k.runs_models)
         if operator is None:
             found = tuple(_run_body(body(node, operands), None, values, k, node.outputs))
         else:

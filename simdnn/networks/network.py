@@ -27,7 +27,7 @@ from simdnn.networks.memo import Memo
 from simdnn.networks.model import Graph, Port, shorten
 from simdnn.networks.ops import find
 from simdnn.networks.ops.quantized import INTEGER_PRODUCTS
-from simdnn.networks.opset import shapes_of
+from simdnn.networks.opset import check_types, shapes_of
 from simdnn.networks.passes.constant_sizes import known_integers
 from simdnn.networks.passes.graph_rewriting import Shapes
 from simdnn.networks.passes.qdq import fused
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     import onnx
 
 _MOST_ELEMENTS = 1 << 48  # of an input: more than any memory holds
+_FOLDINGS = 10  # times that onnxruntime goes over a graph, folding constants
 
 
 @keywords
@@ -63,6 +64,7 @@ def load(source: str | PathLike[str] | onnx.ModelProto | Loaded) -> Network:
     model, folder = read(source)
     stepwise: dict[str, Array] = {}
     graph = fused(graph_of(folded(model, folder, stepwise), folder))
+    check_types(model)
     return Network(graph, source.source if isinstance(source, Loaded) else source, stepwise)
 
 
@@ -258,9 +260,11 @@ class Network(Alike, Loaded, InNotebooks):
 
     @functools.cached_property
     def _shapes(self) -> Shapes:
-        """The sizes of values inside, as far as the model says them; none where its file is gone."""
+        """The sizes of values inside, as far as the model says them; none where its file is gone. What is computed of
+        sizes makes more of them known, step by step as a runtime folds constants.
+        """
         try:
-            return {} if self.source is None else shapes_of(read(self.source)[0], known_integers(self.graph))
+            return {} if self.source is None else _folded_shapes(read(self.source)[0], self.graph)
         except InvalidArgument:
             return {}
 
@@ -378,3 +382,15 @@ def _checked(port: Port, value: object, sizes: dict[str, int]) -> Array | list[A
     if value.dtype.kind in "OUS":
         return value.astype(object)
     return value.astype(value.dtype.newbyteorder("="), copy=False)
+
+
+def _folded_shapes(model: Any, graph: Graph) -> Shapes:
+    """The sizes of values, those included that hang on what is computed of sizes."""
+    known = known_integers(graph, {})
+    for _ in range(_FOLDINGS):
+        shapes = shapes_of(model, known)
+        more = known_integers(graph, shapes)
+        if more.keys() == known.keys():
+            break
+        known = more
+    return shapes

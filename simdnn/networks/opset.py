@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from isa_models import InvalidArgument
 from isa_models.readings.arrays import Array
-from simdnn.networks.load import DOMAINS, onnx_package
+from simdnn.networks.load import DOMAINS, NOT_IMPORTED, onnx_package
 
 if TYPE_CHECKING:
     import onnx
@@ -67,6 +68,21 @@ def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
         elif tensor.name not in known:
             made.graph.input.append(package.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
     return made
+
+
+def check_types(model: onnx.ModelProto) -> None:
+    """Raises `InvalidArgument` where ONNX's operators are given types that they do not take or do not join, which no
+    runtime loads: f32 added to s64, a zero point of s8 beside integers of u8.
+    """
+    package, bare = onnx_package(), without_weights(model)
+    imported = {o.domain for o in bare.opset_import}
+    bare.opset_import.extend(package.helper.make_opsetid(*o) for o in NOT_IMPORTED.items() if o[0] not in imported)
+    try:
+        package.shape_inference.infer_shapes(bare, check_type=True)
+    except Exception as error:  # the C++ side's errors have no documented type
+        said = " ".join(str(error).split())
+        if "inconsistent type" in said or "unsupported type" in said:
+            raise InvalidArgument(said.split("] ", 1)[-1][:200]) from None
 
 
 def _as_inferred(node: onnx.NodeProto, model: onnx.ModelProto) -> onnx.NodeProto:

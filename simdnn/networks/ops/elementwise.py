@@ -247,7 +247,8 @@ def bit_shift(k: Kernels, node: Node, a: Array, b: Array) -> Array:
 def mod(k: Kernels, node: Node, a: Array, b: Array) -> Array:
     if node.integer("fmod", 0):
         return by_numpy(k, np.fmod, a, b, steps=4)
-    need(is_float(a.dtype) or not (b == 0).any(), "an integer divided by zero")
+    need(not is_float(a.dtype), "a remainder of floats; fmod=1 is needed")
+    need(not (b == 0).any(), "an integer divided by zero")
     return by_numpy(k, np.mod, a, b, steps=4)
 
 

@@ -21,8 +21,8 @@ from simdnn.networks.types import F16
 _FOLDED = ("Cast", "Slice", "Gather", "Squeeze", "Unsqueeze", "Concat", "Sqrt", "Div", "Mul", "Add", "Sub", "Identity")
 _MOST = 64  # elements of such a value: sizes and numbers made of them
 _OF_INTEGERS = (
-    *("Add", "Cast", "Concat", "ConstantOfShape", "Equal", "Expand", "Gather", "GatherElements", "Mul", "Reshape"),
-    *("Slice", "Squeeze", "Sub", "Unsqueeze", "Where"),
+    *("Add", "Cast", "Concat", "ConstantOfShape", "Div", "Equal", "Expand", "Gather", "GatherElements", "Mul"),
+    *("Reshape", "Slice", "Squeeze", "Sub", "Unsqueeze", "Where"),
 )
 _MOST_INTEGERS = 1 << 14
 
@@ -48,10 +48,7 @@ class _Sizes(Rewriting):
     def value(self, node: Node, known: dict[str, Array]) -> Array | None:
         """A node's value where sizes alone decide it."""
         if node.op == "Shape":
-            sizes = self.shape_of(node.inputs[0])
-            if sizes is None or not all(isinstance(size, int) for size in sizes):
-                return None
-            return np.array(sizes[slice(node.get("start", 0), node.get("end"))], np.int64)
+            return _sizes(node, self.shape_of(node.inputs[0]))
         if node.op not in _FOLDED or not known.keys() & set(node.inputs):
             return None
         given = [known.get(name, self.constants.get(name)) for name in node.inputs]
@@ -60,12 +57,23 @@ class _Sizes(Rewriting):
         return value_of(node, given)
 
 
-def known_integers(graph: Graph) -> dict[str, Array]:
-    """Integers and truth values that come of constants alone by operators that move and compare them, but for the
-    constants themselves. Exporters write the sizes of what they expand so.
+def _sizes(node: Node, shape: Sequence[int | str] | None) -> Array | None:
+    """What a Shape gives of a known shape; None where a size is open."""
+    if shape is None or not all(isinstance(size, int) for size in shape):
+        return None
+    return np.array(shape[slice(node.get("start", 0), node.get("end"))], np.int64)
+
+
+def known_integers(graph: Graph, shapes: Shapes) -> dict[str, Array]:
+    """Integers and truth values that come of constants, and of sizes that `shapes` knows, by operators that move and
+    compare them, but for the constants themselves. Exporters write the sizes of what they expand or cut so.
     """
     constants, found = constants_of(graph), dict[str, Array]()
     for node in graph.nodes:
+        if node.op == "Shape" and not node.domain:
+            if (sizes := _sizes(node, shapes.get(node.inputs[0]))) is not None:
+                found[node.outputs[0]] = sizes
+            continue
         given = [found.get(name, constants.get(name)) for name in node.inputs]
         known = all(a is not None and a.dtype.kind in "iub" and a.size <= _MOST_INTEGERS for a in given)
         if node.op in _OF_INTEGERS and not node.domain and given and known:
