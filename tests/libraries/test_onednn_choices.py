@@ -112,6 +112,28 @@ def test_both_operands_scales_want_a_known_n_where_one_is_by_column(runtime: str
         assert simdnn.estimate("matmul", m=4, n=16, k=32, **how).library == name
 
 
+def test_scales_and_sums_that_no_implementation_takes() -> None:
+    """Asked of the library on a Zen 3; sums in a deconvolution are read in the type that they name."""
+    x, w, where = np.ones((2, 8), np.uint8), np.ones((8, 4), np.int8), {"machine": "hsw", "dispatch": "onednn"}
+    half, sum_ = simdnn.Quant(np.float32(2), dtype="bf16"), simdnn.Attr(apply_to_int=True, post_ops=[("sum", 1, 3)])
+    scaled = simdnn.Attr(scales={"wei": half})
+    image, kernel, held = x.reshape(2, 8, 1, 1), w.T.reshape(4, 8, 1, 1), np.full((2, 4), 200, np.uint8)
+    calls: list[tuple[str, Any]] = [
+        ("of a convolution stored in bf16", lambda: simdnn.convolution(image, kernel, attr=scaled, **where)),
+        ("of an inner product stored in bf16", lambda: simdnn.inner_product(x, w.T, attr=scaled, **where)),
+        ("with a zero point", lambda: simdnn.matmul(x.astype(np.float32), w, dst="u8", attr=sum_, into=held, **where)),
+    ]
+    for said, call in calls:
+        with pytest.raises(simdnn.Unimplemented, match=said):
+            call()
+    assert simdnn.matmul(x, w, dst="f32", attr=scaled, **where).output[0, 0] == 16
+    ops: dict[str, Any] = {"post_ops": [("sum", 0.5, 0, "u8")], "dst": "s8", "into": held.reshape(2, 4, 1, 1)}
+    source, turned = image.astype(np.float32), kernel.astype(np.float32)
+    assert (simdnn.deconvolution(source, turned, **ops, **where).output == 108).all()
+    with pytest.raises(simdnn.InvalidArgument, match="into of int8; u8 is needed"):
+        simdnn.deconvolution(source, turned, **ops | {"into": ops["into"].view(np.int8)}, **where)
+
+
 @pytest.mark.parametrize("dst", ["s8", "u8", "f32"])
 def test_comparisons_behind_its_gemm_of_bytes(dst: str) -> None:
     """Dilated filters of three dimensions, one a channel; those with one number to bytes it answers otherwise."""

@@ -405,6 +405,18 @@ def test_a_scale_made_of_a_size_is_a_constant() -> None:
     net = simdnn.load(made)
 
     assert [node.op for node in as_run(net.graph, (), shapes_of(made)).nodes] == ["FusedMatMul"]
+    # queries that are cut out, between places that are computed of sizes, and keys that are all of it
+    cut = [
+        ("Shape", ["w"], "d"),
+        ("Gather", ["d", "last"], "e"),
+        ("Div", ["e", "two"], "o"),
+        ("Slice", "w z o last", "q"),
+    ]
+    held |= {"two": np.array([2]), "z": np.array([0])}
+    steps = [*((op, reads.split() if isinstance(reads, str) else reads, made) for op, reads, made in cut), *steps]
+    nodes = [helper.make_node(op, reads, [name], **more.get(op, {})) for op, reads, name in steps]
+    wide = {"w": rng.standard_normal((1, 3, 5, 16)).astype(np.float32), "k": feeds["k"]}
+    assert not differs(model(nodes, wide, held), wide)
     opened = model([helper.make_node("Shape", ["q"], ["y"])], {"q": feeds["q"]}, {}, open_sizes=True)
     assert simdnn.load(opened).run({"q": feeds["q"]}, **peer.ALIKE).outputs["y"].tolist() == [1, 3, 5, 8]
 

@@ -260,3 +260,39 @@ def test_open_sizes_go_by_their_names_and_absurd_ones_are_refused() -> None:
             net.sizes(shapes)
     with pytest.raises(InvalidArgument, match="up to .* elements are taken"):
         net.estimate({"x": (10**18, 16)}, machine="zen4")
+
+
+MIXED: list[tuple[str, str, dict[str, Any], str]] = [
+    ("", "Add", {"b": np.ones((3, 16), np.int64)}, "inconsistent type"),
+    ("", "MatMul", {"b": np.ones((16, 2), np.float16)}, "inconsistent type"),
+    ("", "Where", {"a": np.ones((3, 16), np.int64), "b": np.ones((3, 16), np.float32)}, "unsupported type"),
+    ("", "Mod", {"b": np.ones(16, np.float32)}, "fmod=1"),
+    ("com.microsoft", "QLinearSigmoid", {"s": np.float32(1), "z": np.int8(0), "t": np.float32(1)}, "input 2 of s8"),
+]
+
+
+@pytest.mark.parametrize(("domain", "op", "operands", "said"), MIXED)
+def test_types_that_no_runtime_joins_are_refused(domain: str, op: str, operands: dict[str, Any], said: str) -> None:
+    """NumPy would promote them."""
+    of = TensorProto.UINT8 if domain else TensorProto.FLOAT
+    nodes = [helper.make_node(op, ["x", *operands], ["y"], domain=domain)]
+    made = model(nodes, [held(*each) for each in operands.items()], of=of, to=of)
+    x = {"x": np.ones((3, 16), np.uint8 if domain else np.float32)}
+    with pytest.raises(InvalidArgument, match=said):
+        simdnn.load(made).run(x, machine="hsw")
+
+
+@pytest.mark.parametrize(("src", "wei", "dst"), [("u8", "s8", "s8"), ("s8", "u8", "s8"), ("s8", "s8", "u8")])
+def test_pairs_of_integers_that_onnxruntime_lacks(src: str, wei: str, dst: str) -> None:
+    """ONNX has them, and so have kernels here."""
+    of = {"u8": np.uint8, "s8": np.int8}
+    numbers = {"a": np.float32(1), "p": of[src](1), "b": np.ones((16, 4), of[wei]), "c": np.float32(1), "q": of[wei](1)}
+    numbers |= {"d": np.float32(1), "r": of[dst](1)}
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(of[src]))
+    node = helper.make_node("QLinearMatMul", ["x", *numbers], ["y"])
+    to = helper.np_dtype_to_tensor_dtype(np.dtype(of[dst]))
+    net = simdnn.load(model([node], [held(*each) for each in numbers.items()], of=kind, to=to))
+    feeds = {"x": np.full((3, 16), 2, of[src])}
+    assert (net.run(feeds, machine="icx").outputs["y"] == 1).all()
+    with pytest.raises(simdnn.Unimplemented, match=f"no QLinearMatMul of {src} by {wei} to {dst}"):
+        net.run(feeds, machine="icx", dispatch="onnxruntime")
