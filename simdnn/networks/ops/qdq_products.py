@@ -153,8 +153,8 @@ def _by_operators(k: Kernels, node: Node, p: Pattern) -> Array:
     left = p.scale is None and (node.op == "QConv" or floating or bool(k.followed))
     other = label(x.dtype) not in BYTES or label(w.dtype) not in BYTES
     signed_source = label(x.dtype) == "s8" and (node.text("of") != "Gemm" or label(w.dtype) != "s8")
-    blocked = label(x.dtype) not in BYTES and label(w.dtype) in CODES and w.ndim == 2 and not node.integer("shared", 0)
-    if blocked and node.op == "QMatMul":
+    blocked = label(x.dtype) not in BYTES and label(w.dtype) in CODES and w.ndim == 2 and node.op == "QMatMul"
+    if blocked and not any(node.integer(name, 0) for name in ("shared", "turned", "floats")):
         rows = dequantize_linear(k, node, *p.source)
         result = as_library(k, rows.reshape(-1, w.shape[0]), of_columns(w, w_scale, w_zero), bias, INTEGERS)
         return _behind(k, node, result.reshape(*rows.shape[:-1], w.shape[1]), p)
@@ -164,6 +164,7 @@ def _by_operators(k: Kernels, node: Node, p: Pattern) -> Array:
         alone = replace(p, bias=None, integers=None, scale=None, zero=None, relu=False)
         result = _by_operators(replace(k, followed=""), node, alone)
         return _behind(k, node, k.map(lambda v, b: v + b, result, bias, name="add"), p)
+    left = left or bool(node.integer("floats", 0))
     if cuts or left or other or signed_source or p.scale is not None and p.dtype != x.dtype:
         return _fused_in_f32(k, node, p)
     convolves = node.op == "QConv"

@@ -76,6 +76,8 @@ class _Rewriting(Convolutions):
         for node in list(self.nodes.values()):
             if node.domain == DOMAIN and node.op == "QMatMul" and self.shared(node.inputs[4]):
                 node = self.nodes[first_of(node)] = replace(node, attributes={**node.attributes, "shared": 1})
+            if node.domain == DOMAIN and node.op in ("QConv", "QMatMul"):
+                node = self.with_quantizers(node)
             if (
                 made := self.on_integers(node)
                 or self.of_few_bits(node)
@@ -200,7 +202,13 @@ class _Rewriting(Convolutions):
                 node,
                 inputs=inputs,
                 outputs=last.outputs,
-                attributes={**node.attributes, "of": "Gemm", "added": 1, **fixed},
+                attributes={
+                    **node.attributes,
+                    "of": "Gemm",
+                    "added": 1,
+                    **fixed,
+                    "floats": int(self.crowded(last.outputs[0])),
+                },
             )
             return self.requantized(made, value) or made
         return Node(node.name, "MatMulBias", DOMAIN, node.version, (*node.inputs, bias), last.outputs, fixed)
@@ -227,6 +235,32 @@ class _Rewriting(Convolutions):
         integers = self.hold(f"{node.outputs[0]}_bias", np.rint(bias / scale).astype(np.int32))
         inputs = (*node.inputs[:7], *last.inputs[1:3], integers)
         return replace(node, inputs=inputs, outputs=last.outputs, attributes={**node.attributes, "flat": int(cut)})
+
+    def crowded(self, name: str) -> bool:
+        """Whether a QuantizeLinear reads a value and others do, too: patterns with quantizers take no such product."""
+        readers = [self.nodes[each].op for each in self.reading.get(name, []) if each in self.nodes]
+        return "QuantizeLinear" in readers and self.uses(name) > 1
+
+    def with_quantizers(self, node: Node) -> Node:
+        """A product of dequantized operands that a QuantizeLinear reads: one on integers where that is alone, which an
+        equal one hid until both were one, and gives the source's type of 8 bits; else one of floats.
+        """
+        last, name = self.only_reader(node.outputs[0]), node.outputs[0]
+        quantized = last is not None and last.op == "QuantizeLinear"
+        if node.get("requantize") or node.get("relu") or not (quantized or self.crowded(name)):
+            return node
+        source = self.constants[node.inputs[2]].dtype if node.inputs[2] else np.dtype(np.uint8)
+        if not self.crowded(name) and source not in BYTES:
+            return node
+        made = replace(node, attributes={**node.attributes, "floats": 1})
+        if last is not None and len(last.inputs) > 2 and self.common(*last.inputs[1:3]):
+            if self.constants[last.inputs[2]].dtype == source:
+                more = {"requantize": 1, "quantizes": name}
+                inputs = (*node.inputs[:7], *last.inputs[1:3], *node.inputs[9:])
+                made = replace(node, inputs=inputs, outputs=last.outputs, attributes={**node.attributes, **more})
+                del self.nodes[name]
+        self.nodes[first_of(made)] = made
+        return made
 
     def with_sum(self, node: Node) -> Node | None:
         """A product of f32 by a matrix, and what is added to it: a line is a bias to begin with, and so is a matrix
@@ -357,7 +391,7 @@ class _Rewriting(Convolutions):
         blocked = block >= 16 and block & (block - 1) == 0 and axis == 0
         if codes.ndim != 2 or label(codes.dtype) not in _CODES or scale.dtype != np.float32:
             return None
-        if self.shared(weights.inputs[1]) or self.of_bytes(node.inputs[0]):
+        if self.shared(weights.inputs[1]) or self.of_bytes(node.inputs[0]) or self.crowded(node.outputs[0]):
             return None
         if block and not blocked or not block and scale.size > 1 and (axis % 2 != 1 or scale.ndim != 1):
             return None
