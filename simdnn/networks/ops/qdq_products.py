@@ -154,6 +154,7 @@ def _by_operators(k: Kernels, node: Node, p: Pattern) -> Array:
     other = label(x.dtype) not in BYTES or label(w.dtype) not in BYTES
     signed_source = label(x.dtype) == "s8" and (node.text("of") != "Gemm" or label(w.dtype) != "s8")
     blocked = label(x.dtype) not in BYTES and label(w.dtype) in CODES and w.ndim == 2 and node.op == "QMatMul"
+    blocked = blocked and (p.scale is None or p.dtype == x.dtype)
     if blocked and not any(node.integer(name, 0) for name in ("shared", "turned", "floats")):
         rows = dequantize_linear(k, node, *p.source)
         result = as_library(k, rows.reshape(-1, w.shape[0]), of_columns(w, w_scale, w_zero), bias, INTEGERS)

@@ -198,19 +198,9 @@ class _Rewriting(Convolutions):
         del self.nodes[first_of(node)]
         if node.domain:  # of dequantized operands, in floats from now on
             inputs = (*node.inputs[:6], bias, *node.inputs[7:])
-            made = replace(
-                node,
-                inputs=inputs,
-                outputs=last.outputs,
-                attributes={
-                    **node.attributes,
-                    "of": "Gemm",
-                    "added": 1,
-                    **fixed,
-                    "floats": int(self.crowded(last.outputs[0])),
-                },
-            )
-            return self.requantized(made, value) or made
+            found = {**node.attributes, "of": "Gemm", "added": 1, **fixed}
+            made = replace(node, inputs=inputs, outputs=last.outputs, attributes=found)
+            return self.requantized(made, value) or self.with_quantizers(made)
         return Node(node.name, "MatMulBias", DOMAIN, node.version, (*node.inputs, bias), last.outputs, fixed)
 
     def requantized(self, node: Node, bias: Array) -> Node | None:
@@ -243,24 +233,39 @@ class _Rewriting(Convolutions):
 
     def with_quantizers(self, node: Node) -> Node:
         """A product of dequantized operands that a QuantizeLinear reads: one on integers where that is alone, which an
-        equal one hid until both were one, and gives the source's type of 8 bits; else one of floats.
+        equal one hid until both were one, and gives the source's type of 8 bits; else one of floats. Of 16 bits
+        MatMulNBits takes what is quantized to the same type alone. A Relu between that this makes needless is none.
         """
-        last, name = self.only_reader(node.outputs[0]), node.outputs[0]
-        quantized = last is not None and last.op == "QuantizeLinear"
-        if node.get("requantize") or node.get("relu") or not (quantized or self.crowded(name)):
+        if node.get("requantize"):
+            return node
+        name, relu = node.outputs[0], node.get("relu")
+        readers = [self.nodes[each] for each in self.reading.get(name, []) if each in self.nodes]
+        if len(readers) == 1 and readers[0].op == "Relu" and self.only_reader(name):
+            behind = self.only_reader(readers[0].outputs[0])
+            readers, relu = ([] if behind is None else [behind]), 1
+        last = next((reader for reader in readers if reader.op == "QuantizeLinear"), None)
+        if last is None or relu and self.only_reader(last.inputs[0]) is None:
             return node
         source = self.constants[node.inputs[2]].dtype if node.inputs[2] else np.dtype(np.uint8)
-        if not self.crowded(name) and source not in BYTES:
+        zeros = [self.constants.get(each.inputs[2]) if len(each.inputs) > 2 else None for each in readers]
+        least = zeros[0] is not None and zeros[0].size == 1 and zeros[0].item() == limits(zeros[0].dtype)[0]
+        alike = last.inputs[0] not in self.kept and all(zero is not None and zero.dtype == source for zero in zeros)
+        alike = alike and all(reader.op == "QuantizeLinear" for reader in readers)
+        if relu and not least and source in BYTES or alike and source not in BYTES and (least or not relu):
             return node
-        made = replace(node, attributes={**node.attributes, "floats": 1})
-        if last is not None and len(last.inputs) > 2 and self.common(*last.inputs[1:3]):
-            if self.constants[last.inputs[2]].dtype == source:
-                more = {"requantize": 1, "quantizes": name}
-                inputs = (*node.inputs[:7], *last.inputs[1:3], *node.inputs[9:])
-                made = replace(node, inputs=inputs, outputs=last.outputs, attributes={**node.attributes, **more})
-                del self.nodes[name]
-        self.nodes[first_of(made)] = made
-        return made
+        more = {"floats": 1}
+        if alike and source in BYTES and len(readers) == 1 and self.common(*last.inputs[1:3]):
+            if last.inputs[0] != name:  # behind a Relu of its own
+                return node
+            node = replace(node, inputs=(*node.inputs[:7], *last.inputs[1:3], *node.inputs[9:]), outputs=last.outputs)
+            more = {"requantize": 1, "quantizes": name}
+            del self.nodes[name]
+        return self.put(replace(node, attributes={**node.attributes, **more}))
+
+    def put(self, node: Node) -> Node:
+        """A node in place of the one that made its first value."""
+        self.nodes[first_of(node)] = node
+        return node
 
     def with_sum(self, node: Node) -> Node | None:
         """A product of f32 by a matrix, and what is added to it: a line is a bias to begin with, and so is a matrix
