@@ -30,7 +30,7 @@ DOMAINS = ("", "ai.onnx")
 _LONGEST_NAME = 255  # of a file
 _LARGEST_FILE = (1 << 31) - 1  # bytes of a message that protobuf reads
 #: what a model need not import: onnxruntime adds its own domain and the newest of those it knows (`Model::Model`)
-NOT_IMPORTED = {"com.microsoft": 1, "ai.onnx.ml": 5}
+_NOT_IMPORTED = {"com.microsoft": 1, "ai.onnx.ml": 5}
 
 
 def onnx_package() -> Any:
@@ -171,7 +171,7 @@ def _opsets(model: Any) -> dict[str, int]:
     version = found.setdefault("", 1)
     if not 1 <= version <= newest:
         raise InvalidArgument(f"opset {version}; the installed onnx package knows 1 to {newest}")
-    return NOT_IMPORTED | found
+    return _NOT_IMPORTED | found
 
 
 class _Loader:
