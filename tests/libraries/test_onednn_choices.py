@@ -116,11 +116,12 @@ def test_scales_and_sums_that_no_implementation_takes() -> None:
     """Asked of the library on a Zen 3; sums in a deconvolution are read in the type that they name."""
     x, w, where = np.ones((2, 8), np.uint8), np.ones((8, 4), np.int8), {"machine": "hsw", "dispatch": "onednn"}
     half, sum_ = simdnn.Quant(np.float32(2), dtype="bf16"), simdnn.Attr(apply_to_int=True, post_ops=[("sum", 1, 3)])
-    scaled = simdnn.Attr(scales={"wei": half})
+    scaled, read = simdnn.Attr(scales={"wei": half}), simdnn.Attr("any", True, {"dst": half})
     image, kernel, held = x.reshape(2, 8, 1, 1), w.T.reshape(4, 8, 1, 1), np.full((2, 4), 200, np.uint8)
     calls: list[tuple[str, Any]] = [
         ("of a convolution stored in bf16", lambda: simdnn.convolution(image, kernel, attr=scaled, **where)),
         ("of an inner product stored in bf16", lambda: simdnn.inner_product(x, w.T, attr=scaled, **where)),
+        ("reads a destination's scale of bf16", lambda: simdnn.matmul(x.astype(np.float32), w, attr=read, **where)),
         ("with a zero point", lambda: simdnn.matmul(x.astype(np.float32), w, dst="u8", attr=sum_, into=held, **where)),
     ]
     for said, call in calls:
