@@ -58,7 +58,7 @@ class _Sizes(Rewriting):
 
 
 def _sizes(node: Node, shape: Sequence[int | str] | None) -> Array | None:
-    """What a Shape gives of a known shape; None where a size is open."""
+    """The sizes that a Shape gives; None where one is open."""
     if shape is None or not all(isinstance(size, int) for size in shape):
         return None
     return np.array(shape[slice(node.get("start", 0), node.get("end"))], np.int64)
