@@ -21,7 +21,7 @@ Arrays = dict[str, Any]
 #: Where onnxruntime takes the kernels that it takes on this host: without VNNI pairs of int8 products saturate.
 _PLACES = {"avx512_core_vnni": "icx", "avx2_vnni": "adl-p", "avx512_core": "skx", "avx2": "hsw"}
 _CAP = next((cap for cap in _PLACES if cap in host_caps()), "avx512_core_vnni")
-_BY_CACHE = ("zen4", "spr", "icx", "adl-p", "skx", "hsw")  # machines of different second caches
+_BY_CACHE = ("zen4", "zen3", "spr", "icx", "adl-p", "skx", "hsw")  # machines of different second caches
 ALIKE = {"machine": _PLACES[_CAP], "isa": _CAP, "dispatch": "onnxruntime"}
 
 

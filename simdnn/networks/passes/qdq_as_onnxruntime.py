@@ -253,7 +253,7 @@ class _Rewriting(Convolutions):
         alike = alike and all(reader.op == "QuantizeLinear" for reader in readers)
         if relu and not least and source in BYTES or alike and source not in BYTES and (least or not relu):
             return node
-        more = {"floats": 1}
+        more: dict[str, int | str] = {"floats": 1}
         if alike and source in BYTES and len(readers) == 1 and self.common(*last.inputs[1:3]):
             if last.inputs[0] != name:  # behind a Relu of its own
                 return node
