@@ -18,9 +18,12 @@ CODE = "code"  # the folder of that
 
 
 def kept(name: str, folder: str = "") -> bytes | None:
-    """The data that was kept under a name, if they are whole."""
+    """The data that was kept under a name, if they are whole and nobody else may have written them."""
     try:
-        data = (file := _folder() / folder / name).read_bytes()
+        file = _folder() / folder / name
+        if not _own(file.stat()):
+            return None
+        data = file.read_bytes()
         with suppress(OSError):
             os.utime(file)  # asked for just now
     except (OSError, RuntimeError):  # no home
@@ -35,15 +38,32 @@ def keep(name: str, data: bytes, folder: str = "") -> None:
     try:
         place = _folder() / folder
         place.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=place, delete=False) as file:
-            file.write(data + hashlib.sha256(data).digest())
-        Path(file.name).replace(place / name)
+        _write(place / name, data + hashlib.sha256(data).digest())
         if len(os.listdir(place)) > most:
             files = [one for one in place.iterdir() if one.is_file()]  # other folders lie beside them
             for old in sorted(files, key=lambda one: one.stat().st_mtime_ns)[:-most]:
                 old.unlink(missing_ok=True)
     except (OSError, RuntimeError):  # no home, or another process that makes room at the same time
         pass
+
+
+def _write(path: Path, data: bytes) -> None:
+    """A file at once, or none: another process may write the same one, and a disk may be full."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        written = Path(file.name)
+        try:
+            file.write(data)
+            file.close()
+            written.replace(path)
+        except BaseException:
+            file.close()
+            written.unlink(missing_ok=True)
+            raise
+
+
+def _own(status: os.stat_result) -> bool:
+    """Whether a file is this user's, who alone may write to it: machine code of another one is not run."""
+    return not hasattr(os, "getuid") or status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 
 def _folder() -> Path:

@@ -89,7 +89,7 @@ def _image(text: str, hasty: bool) -> bytes:
     """The machine code of a text for this CPU, kept by all that it is made from."""
     if len(text) < _LONG:
         return _compiled(text, hasty)
-    made_from = text, _options(hasty), llvm.llvm_version_info
+    made_from = text, _target().triple, _options(hasty), llvm.llvm_version_info
     name = f"{hashlib.sha256(repr(made_from).encode()).hexdigest()[:32]}.o"
     image = kept(name, CODE)
     if image is None:

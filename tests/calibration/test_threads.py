@@ -111,7 +111,8 @@ def test_the_report(
 ) -> None:
     monkeypatch.setattr(identity, "identify", lambda _: Identity(machine("zen4"), Behaviour(), 9, 10, ()))
     monkeypatch.setattr(scaling, "compare", lambda *_: frame)
-    monkeypatch.setattr(scaling, "chosen", lambda count: list(range(count)))
+    for module in ("cores", "scaling"):  # of any host: the command asks ahead
+        monkeypatch.setattr(f"simdnn.calibration.{module}.chosen", lambda count: list(range(count)))
     monkeypatch.setattr(scaling, "share_a_core", lambda one, other: one == 0 and other == 2)
     picture, table = tmp_path / "threads.png", tmp_path / "threads.csv"
     assert main(["verify", "--timing", "--threads", "2", "-o", str(picture)]) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import tomllib
 from pathlib import Path
@@ -68,3 +69,28 @@ def test_code_of_long_texts_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     file.write_bytes(file.read_bytes()[:-40])
     assert answer(7, False) == 7 and len(made) == 4
     assert [answer(7, False, 0) for _ in range(2)] == [7, 7] and len(made) == 6
+
+
+def test_nothing_is_left_of_what_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", full)
+        keep("code", b"data")
+    assert kept("code") is None and not [*tmp_path.glob("simdnn/*")]
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="owners are a number where there is Unix")
+def test_what_others_may_have_written_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    keep("code", b"data")
+    assert kept("code") == b"data"
+    file, own = tmp_path / "simdnn" / "code", os.getuid()
+    file.chmod(0o620)
+    assert kept("code") is None
+    file.chmod(0o600)
+    monkeypatch.setattr(os, "getuid", lambda: own + 1)
+    assert kept("code") is None
