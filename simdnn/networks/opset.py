@@ -49,15 +49,15 @@ def raised(model: onnx.ModelProto, least: int) -> tuple[onnx.ModelProto, str]:
 def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model as types and shapes are inferred of it: initializers that are large are inputs of their type and shape.
 
-    Inference writes a model out and reads it again, which takes long where there are weights. Nodes that it may not
-    survive are left out.
+    Inference writes a model out and reads it again, which takes long where there are weights. Nodes and functions that
+    it may not survive are left out.
     """
     package = onnx_package()
     made: onnx.ModelProto = package.ModelProto(ir_version=model.ir_version)
     made.opset_import.extend(model.opset_import)
-    made.functions.extend(model.functions)
+    made.functions.extend(function for function in model.functions if all(map(_safe, function.node)))
     graph = model.graph
-    made.graph.node.extend(_as_inferred(node, made) for node in graph.node if node.op_type not in _UNSAFE)
+    made.graph.node.extend(_as_inferred(node, made) for node in graph.node if _safe(node))
     for field in ("input", "output", "value_info", "sparse_initializer"):
         getattr(made.graph, field).extend(getattr(graph, field))
     made.graph.name = graph.name
@@ -84,6 +84,12 @@ def check_types(model: onnx.ModelProto) -> None:
         said = " ".join(str(error).split()).split("] ", 1)[-1][:200]
         if "inconsistent type" in said or "unsupported type" in said:
             raise InvalidArgument(f"types that do not fit: {said}") from None
+
+
+def _safe(node: onnx.NodeProto) -> bool:
+    """Whether inference survives a node, and those in graphs within."""
+    graphs = [graph for of in node.attribute for graph in (of.g, *of.graphs)]
+    return node.op_type not in _UNSAFE and all(_safe(inner) for graph in graphs for inner in graph.node)
 
 
 def _as_inferred(node: onnx.NodeProto, model: onnx.ModelProto) -> onnx.NodeProto:

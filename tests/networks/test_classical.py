@@ -163,6 +163,20 @@ def test_labels_behind_trees_do_not_end_the_process() -> None:
     assert r.outputs["y"].tolist() == [["two"]] * 7
 
 
+def test_nodes_within_that_inference_does_not_survive_are_left_out() -> None:
+    """In the branches of an If, and in a function of the model: as those beside them."""
+    read = helper.make_node("RegexFullMatch", ["text"], ["y"], pattern="a")
+    branch = helper.make_graph([read], "branch", [], [onnx.ValueInfoProto(name="y")])
+    nodes = [
+        helper.make_node("If", ["c"], ["one"], then_branch=branch, else_branch=branch),
+        helper.make_node("Reads", ["text"], ["two"], domain="mine"),
+    ]
+    opsets = [helper.make_opsetid("", 20)]
+    functions = [helper.make_function("mine", "Reads", ["text"], ["y"], [read], opsets)]
+    bare = without_weights(helper.make_model(helper.make_graph(nodes, "g", [], []), functions=functions))
+    assert [node.op_type for node in bare.graph.node] == ["Reads"] and not bare.functions
+
+
 def test_dictionaries_come_as_an_array_that_says_so() -> None:
     found = model("ZipMap", {"x": SAMPLES}, 1, {"classlabels_int64s": [0, 1, 2, 3, 4]})
     with pytest.warns(RuntimeWarning, match="columns are 0, 1, 2, 3, 4"):
