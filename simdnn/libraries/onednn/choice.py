@@ -283,10 +283,7 @@ def _emulated(p: Problem) -> tuple[str, str]:
     if by_gemm(p, True):
         refuse_gemm(p)
         return f"conv:{isa}_bf16_emulated{'_pixel' * by_vectors(p)}", "x64:gemm:jit"
-    return (
-        f"conv:{isa}_bf16_emulated",
-        f"jit_bf16{'_1x1' if dense_and_pointwise(p) else ''}:{isa}",
-    )
+    return f"conv:{isa}_bf16_emulated", f"jit_bf16{'_1x1' * dense_and_pointwise(p)}:{isa}"
 
 
 def _f16(problem: Problem, caps: frozenset[str]) -> tuple[str, str]:
@@ -305,11 +302,9 @@ def _f16(problem: Problem, caps: frozenset[str]) -> tuple[str, str]:
 def _f16_by_taps(p: ConvProblem, caps: frozenset[str]) -> tuple[str, str]:
     """Depthwise f16 that a kernel for blocks takes, on tiles where there are some."""
     tiles, name = "avx512_core_amx_fp16" in caps and not before_or_behind(p), brgemm_convolution(p)
-    return (
-        ("conv:avx512_core_amx_fp16_taps", f"{name}:{AMX}_fp16")
-        if tiles
-        else ("conv:avx512_core_f16_taps", f"{name}:{_FP16}")
-    )
+    if tiles:
+        return "conv:avx512_core_amx_fp16_taps", f"{name}:{AMX}_fp16"
+    return "conv:avx512_core_f16_taps", f"{name}:{_FP16}"
 
 
 def _convolution(p: ConvProblem, tier: str) -> tuple[str, str]:
