@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 
 THOROUGH = 60  # examples of a property that names no number
-QUICK = 8
+QUICK = 6
 LEAST = 2
 
 

@@ -14,7 +14,7 @@ from tests.effort import left_out
 STORED = {"s4": ml_dtypes.int4, "u4": ml_dtypes.uint4}
 BITS = {"bf16": ml_dtypes.bfloat16, "f8_e4m3": ml_dtypes.float8_e4m3fn, "f8_e5m2": ml_dtypes.float8_e5m2}
 
-ONE_IN = 8  # runs of a kind, `make test` takes one
+ONE_IN = 12  # runs of a kind, `make test` takes one
 
 
 def typed(array: Array, dtype: str) -> Array:

@@ -37,9 +37,9 @@ OF_NETWORKS = [
 ]
 #: commands of lists that take more than a few seconds: `make test-all` runs them, `make test` reads their options
 SLOW = ("run resnet50", "run bert-base", "run digits", "tune")
-#: pages that take two seconds and more, in the same way; the tour and the first hour are run
+#: pages that take two seconds and more, in the same way; the first page and the first hour are run
 SLOW_HOWTOS = ("tune", "invariance", "gpu", "errors", "vnni", "porting", "pytorch", "sklearn", "tensorflow", "quantize")
-SLOW_PAGES = tuple(f"docs/howto/{name}.md" for name in SLOW_HOWTOS)
+SLOW_PAGES = ("docs/tour.md", *(f"docs/howto/{name}.md" for name in SLOW_HOWTOS))
 
 
 def outside_fences(document: str | Path) -> str:

@@ -10,6 +10,7 @@ from isa_models.nvidia.fused_sum import fused_sum, parts
 from isa_models.nvidia.mma import units_of
 from isa_models.nvidia.moderate import fits, moderate, moderate_sum
 from isa_models.readings.arrays import ArrayValue
+from tests.effort import one_in
 
 M = N = 8
 CASES = [
@@ -22,6 +23,7 @@ CASES = [
 ]
 
 
+@one_in(2)
 @pytest.mark.parametrize(("instruction", "arch", "dtype"), CASES)
 def test_sums_of_moderate_numbers(instruction: str, arch: str, dtype: str) -> None:
     unit, form = units_of(instruction, arch)[dtype], fmt(dtype)

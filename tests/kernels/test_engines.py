@@ -20,7 +20,7 @@ from simdnn import numerics
 from simdnn.kernels import ConvProblem, Epilogue, Kernel, KernelKind, MatmulProblem, Parameters, Problem
 from simdnn.kernels.common.postops import RELU
 from simdnn.kernels.x86.rows import KERNELS
-from tests.effort import examples
+from tests.effort import examples, one_in
 from tests.params import BY_CHANNEL, COMMON
 from tests.primitives.problems import exact_sums
 
@@ -124,6 +124,7 @@ def own_seed(kind: KernelKind, seed: int) -> int:
     return seed ^ zlib.crc32(kind.name.encode())
 
 
+@one_in(2)
 @pytest.mark.parametrize("kind", MATMUL, ids=lambda k: k.name)
 @examples(8, least=1)
 @given(seed=st.integers(0, 2**32 - 1))
@@ -161,6 +162,7 @@ def conv_problem(kind: KernelKind, rng: np.random.Generator) -> ConvProblem:
     )  # type: ignore[arg-type]
 
 
+@one_in(2)
 @pytest.mark.parametrize("kind", CONV, ids=lambda k: k.name)
 @examples(8, least=1)
 @given(seed=st.integers(0, 2**32 - 1))

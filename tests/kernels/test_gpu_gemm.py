@@ -20,7 +20,7 @@ from simdnn.kernels.gpu.problem import GpuMatmulProblem
 from simdnn.kernels.intel_gpu.copy import is_copied
 from simdnn.kernels.intel_gpu.gemm import GpuGemm
 from tests.draws import drawn
-from tests.effort import examples
+from tests.effort import examples, one_in
 
 INTEL = [name for name in gpu_machine_names() if not gpu_machine(name).nvidia]
 
@@ -30,6 +30,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 _OF_TYPE = {"tf32": "gemm:xe_hpc_dpas_tf32"}  # which a lower clock keeps from being the fastest
 
 
+@one_in(3, "model")
 @pytest.mark.parametrize("model", ["sequential", "stage_fused", "pair_first"])
 @pytest.mark.parametrize("dtype", ["bf16", "f16", "tf32"])
 def test_floats_are_chains_of_the_instruction(dtype: str, model: str) -> None:

@@ -64,7 +64,7 @@ def test_a_product_is_a_chain_of_its_instruction(machine: str, unit: str, arch: 
     assert np.abs(found.output - exact).max() <= loss * np.abs(exact).max()
 
 
-@one_in(6, "arch")
+@one_in(12)
 @pytest.mark.parametrize(("machine", "unit", "arch", "src", "wei"), CASES)
 def test_parts_of_k_are_chains_that_are_added_up_in_order(
     machine: str, unit: str, arch: str, src: str, wei: str

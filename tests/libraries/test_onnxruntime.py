@@ -36,7 +36,7 @@ def network(name: str) -> simdnn.Network:
     return simdnn.load(model(name))
 
 
-@one_in(2)
+@one_in(4)
 @pytest.mark.parametrize("family", sorted({name.split("_")[0] for name in NAMES}))
 def test_recorded_models_have_its_bits_with_and_without_vnni(family: str) -> None:
     """Every second model of a family at each cap, so that all run under a cap with VNNI and under one without."""

@@ -20,7 +20,7 @@ from simdnn.kernels.common.problems import ConvProblem
 from simdnn.kernels.x86.rounding import ahead
 from simdnn.kernels.x86.rows import KERNELS
 from simdnn.primitives import mathmode_types
-from tests.effort import examples
+from tests.effort import examples, one_in
 
 CONV = {"ic": 32, "ih": 14, "iw": 14, "oc": 64, "kh": 3, "kw": 3, "padding": 1}
 PLAIN_TAGS = {"matmul": ("ab", "ab", "ab"), "convolution": ("nhwc", "oihw", "nhwc")}
@@ -257,6 +257,7 @@ KINDS = {
 GEOMETRIES = {"dense": (1, 5, 20), "groups": (2, 4, 6), "depthwise": (8, 1, 1)}
 
 
+@one_in(3)
 @pytest.mark.parametrize("name", [kind.name for kind in KERNELS])
 def test_every_kernels_own_layout(name: str) -> None:
     """Each kernel by its name, on each type that it takes, dense, in groups and depthwise."""

@@ -113,7 +113,7 @@ def tiles_of_call(rows: int, columns: int) -> CallTiles:
     """The tiles of a call of oneDNN 3.13's kernel (`brgemm_blocking_tmm` in its brgemm_utils.cpp): as high as divides
     its rows, two by two, or by one where columns are no whole tiles; whole ones and a rest where only low ones would.
 
-    >>> [tiles_of_call(rows, 18).low for rows in (97, 25, 32)], tiles_of_call(29, 438)
+    >>> [tiles_of_call(rows, 18).low for rows in (97, 85, 32)], tiles_of_call(29, 438)
     ([1, 5, 0], CallTiles(low=1, high=2, wide=1))
     >>> tiles_of_call(200, 32), tiles_of_call(48, 32), tiles_of_call(58, 32)
     (CallTiles(low=10, high=2, wide=2), CallTiles(low=16, high=2, wide=2), CallTiles(low=16, high=4, wide=1))
