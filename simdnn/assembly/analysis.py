@@ -195,9 +195,8 @@ class Analysis(Alike, InNotebooks):
     @property
     def remedy(self) -> str:
         """The kind of change that makes a loop of this bound faster."""
-        _, busiest = bounds.busiest_ports(self.ops)
-        users = [op for op in self.ops for uop in op.uops if set(uop) <= busiest]
-        stored = self.bound == "compute" and users and all(op.store is not None for op in users)  # an AMD core's ports
+        users = self._on_busiest_ports if self.bound == "compute" else []
+        stored = users and all(op.store is not None for op in users)  # an AMD core's ports
         return REMEDIES["store" if stored else self.bound]
 
     def __str__(self) -> str:
@@ -232,6 +231,12 @@ class Analysis(Alike, InNotebooks):
             written |= dict.fromkeys(_bytes(step.store), text)
         return None
 
+    @property
+    def _on_busiest_ports(self) -> list[CoreOp]:
+        """The ops of uops that run on the busiest ports alone, one for each such uop."""
+        _, busiest = bounds.busiest_ports(self.ops)
+        return [op for op in self.ops for uop in op.uops if set(uop) <= busiest]
+
     def _say_compute(self) -> str:
         cycles, busiest = bounds.busiest_ports(self.ops)
         limit = self.timing.limits["compute"]
@@ -244,7 +249,7 @@ class Analysis(Alike, InNotebooks):
             used = f"a unit that {unit} alone uses" if sharing == [unit] else f"the {unit} ({_listed(sharing)})"
             return f"{used} is at work for {limit:.2f} of {self._cycles} cycles"
         names = [self.machine.core.ports[index] for index in sorted(busiest)]
-        users = Counter(op.row.mnemonic for op in self.ops for uop in op.uops if set(uop) <= busiest)
+        users = Counter(op.row.mnemonic for op in self._on_busiest_ports)
         most = " and ".join(name for name, _ in users.most_common(2))
         ports = f"port {names[0]} is" if len(names) == 1 else f"ports {_listed(names)} are"
         count = sum(users.values())

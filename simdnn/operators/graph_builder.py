@@ -17,6 +17,7 @@ from isa_models.errors import counted, shortly
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.postops import ELTWISE as NUMBERS
+from simdnn.kernels.common.postops import written_sum
 from simdnn.libraries import OperatorForm
 from simdnn.networks.model import Graph, Node, Port
 from simdnn.networks.ops.registry import OWN
@@ -237,15 +238,15 @@ class GraphBuilder(Followed):
     def _sum(self, x: str, given: Sequence[Any], dst: str, into: Array | None) -> str:
         """x + scale * (what the destination held - zero point), in its own type or another one."""
         assert into is not None
-        held_as = (*given, *(1.0, 0, dst)[len(given) :])[2] or dst
+        scale, point, held_as = written_sum(given, dst)
         if len(given) > 3 or label(into.dtype) != held_as:
             raise InvalidArgument(f"post-operation {('sum', *given)} with into of {into.dtype}; {held_as} is needed")
         if "into" not in self.sources:
             self.source("into", into)
         held = self.floats("into")
-        if len(given) > 1 and given[1]:
-            held = self.add("Sub", held, self.number(numeric("zero point of sum", given[1])))
-        factor = numeric("scale of sum", given[0]) if given else 1.0
+        if point:
+            held = self.add("Sub", held, self.number(numeric("zero point of sum", point)))
+        factor = numeric("scale of sum", scale)
         if factor == 1:
             return self.add("Add", x, held)
         if self.by_reference:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from simdnn.kernels.common.params import Param
 
@@ -87,6 +88,17 @@ class PostOp:
 
 
 RELU = PostOp("relu")
+
+
+def written_sum(given: Sequence[Any], dst: str) -> tuple[Any, Any, str]:
+    """Scale, zero point and type of a sum that is written with some of these: 1, 0 and the destination's elsewhere.
+
+    >>> written_sum((), "u8"), written_sum((0.5, 3), "u8"), written_sum((0.5, 3, "s8"), "u8")
+    ((1.0, 0, 'u8'), (0.5, 3, 'u8'), (0.5, 3, 's8'))
+    """
+    usual: Sequence[Any] = (1.0, 0, "")
+    said = [*given, *usual[len(given) :]]
+    return said[0], said[1], said[2] or dst
 
 
 def sums_late(ops: Sequence[PostOp]) -> bool:

@@ -165,6 +165,11 @@ def _groups(rows: int, call: CallTiles) -> list[tuple[int, int, Affine]]:
     return [*found, (1, 1, Affine(rows - call.low))] if rest else found
 
 
+def _columns(panels: Sequence[tuple[int, Panel]]) -> int:
+    """The columns of panels that come with the number of their like."""
+    return sum(n * sum(panel.lanes) for n, panel in panels)
+
+
 def _turns(panels: int, body: Code) -> Code:
     return loop("j", panels, body) if panels else body
 
@@ -228,11 +233,10 @@ class NestInBlocks:
 
     def kinds(self) -> list[CallTiles]:
         """The tiles that some calls have, those of the nest first."""
-        rows, product = set[int](), self.tiles.product
-        for _, _, some in pieces("mb", product.rows, self.cut.block_rows):
-            rows.add(some)
-        columns = [sum(n * sum(panel.lanes) for n, panel in panels) for _, panels in self.blocks_of_columns()]
-        if not self.cut.across:
+        rows = {some for _, _, some in pieces("mb", self.tiles.product.rows, self.cut.block_rows)}
+        if self.cut.across:
+            columns = [_columns(panels) for _, panels in self.blocks_of_columns()]
+        else:
             columns = [sum(panel.lanes) for _, panel in self.gemm.weights.panels()]
         return sorted({CallTiles(), *(tiles_of_call(some, many) for some in rows for many in columns)})
 
@@ -256,7 +260,7 @@ class NestInBlocks:
         """Rows meet one panel after the other, of a block of columns, in calls with these tiles."""
         code: Code = []
         for times, panels in self.blocks_of_columns():
-            columns = sum(n * sum(panel.lanes) for n, panel in panels)
+            columns = _columns(panels)
             for parts in self.chunks:
                 body: Code = []
                 for begin, count, rows in self.rows(0, self.tiles.product.rows, columns):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from simdnn.kernels.common.postops import COMPARISONS, ELTWISE
+from simdnn.kernels.common.postops import COMPARISONS, ELTWISE, written_sum
 from simdnn.libraries.model import OperatorCall
 from simdnn.libraries.onednn.refusals import sum_missing
 
@@ -71,16 +72,23 @@ def refuse_ending(call: OperatorCall, shape: Sequence[int], alike: bool = False)
             raise Refused(f"it takes no {name} behind it")
         if name == "select" and not _chooses(call, shape, given):
             raise Refused("it reads the condition of select at other places")
-        if name == "sum" and any(given[1:2]) and call.primitive != "deconvolution":
-            raise Refused("its sum has no zero point")
-        held = (*given[2:], None)[0] or call.dst if name == "sum" else ""
-        if held and held != call.dst and call.primitive != "deconvolution":
-            raise Refused(f"its sum is of {call.dst}, as its destination")
-        if held and (why := sum_missing(call.types[0], call.dst, held, any(given[1:2]))):
-            raise Refused(f"it has no {why.removeprefix('a ')}")
+        if name == "sum":
+            _refuse_sum(call, given)
         numbers = [number for number in given if not isinstance(number, tuple)]
         if alike and name not in _ALIKE and not (name == "sum" and _plain_sum(numbers)):
             raise Refused(f"which implementation takes it is not known, and {name} differs")
+
+
+def _refuse_sum(call: OperatorCall, given: Sequence[Any]) -> None:
+    """Raises `Refused` for a zero point or a type that a primitive's sum has not."""
+    _, point, held = written_sum(given, call.dst)
+    if call.primitive != "deconvolution":
+        if point:
+            raise Refused("its sum has no zero point")
+        if held != call.dst:
+            raise Refused(f"its sum is of {call.dst}, as its destination")
+    if why := sum_missing(call.types[0], call.dst, held, bool(point)):
+        raise Refused(f"it has no {why.removeprefix('a ')}")
 
 
 def _chooses(call: OperatorCall, shape: Sequence[int], given: Sequence[Sequence[int]]) -> bool:

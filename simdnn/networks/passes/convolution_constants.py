@@ -30,7 +30,7 @@ class Convolutions(Rewriting):
             made = self.of_normalized(node) or node
             made = self.of_convolution(made) or made
             if made is not node and not made.get("apart"):
-                self.nodes[first_of(made)] = made
+                self.put(made)
         return self.rewritten()
 
     def of_normalized(self, node: Node) -> Node | None:

@@ -36,6 +36,15 @@ class Rewriting:
         left = [node for node in left if node.op not in unread or read & set(node.outputs)]
         return replace(self.graph, nodes=tuple(left), constants={**self.graph.constants, **self.added})
 
+    def put(self, node: Node) -> Node:
+        """A node in place of the one that made its first value."""
+        self.nodes[first_of(node)] = node
+        return node
+
+    def readers(self, name: str) -> list[Node]:
+        """The nodes that read a value, those of the graph that are left."""
+        return [self.nodes[each] for each in self.reading.get(name, []) if each in self.nodes]
+
     def only_reader(self, name: str) -> Node | None:
         readers = self.reading.get(name, [])
         return self.nodes.get(readers[0]) if len(readers) == 1 and name not in self.kept else None

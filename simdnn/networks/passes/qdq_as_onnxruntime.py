@@ -75,7 +75,7 @@ class _Rewriting(Convolutions):
             self.to_unsigned(name)
         for node in list(self.nodes.values()):
             if node.domain == DOMAIN and node.op == "QMatMul" and self.shared(node.inputs[4]):
-                node = self.nodes[first_of(node)] = replace(node, attributes={**node.attributes, "shared": 1})
+                node = self.put(replace(node, attributes={**node.attributes, "shared": 1}))
             if node.domain == DOMAIN and node.op in ("QConv", "QMatMul"):
                 node = self.with_quantizers(node)
             if (
@@ -90,10 +90,10 @@ class _Rewriting(Convolutions):
                 or self.laid(node)
                 or self.of_convolution(node)
             ):
-                self.nodes[first_of(made)] = made
+                self.put(made)
         for node in list(self.nodes.values()):
             if made := self.of_transposed(node):
-                self.nodes[first_of(made)] = made
+                self.put(made)
         return self.rewritten(("DequantizeLinear", "Transpose"))
 
     # -- what reads what ------------------------------------------------------------------------------------------
@@ -228,8 +228,7 @@ class _Rewriting(Convolutions):
 
     def crowded(self, name: str) -> bool:
         """Whether a QuantizeLinear reads a value and others do, too: patterns with quantizers take no such product."""
-        readers = [self.nodes[each].op for each in self.reading.get(name, []) if each in self.nodes]
-        return "QuantizeLinear" in readers and self.uses(name) > 1
+        return self.uses(name) > 1 and any(node.op == "QuantizeLinear" for node in self.readers(name))
 
     def with_quantizers(self, node: Node) -> Node:
         """A product of dequantized operands that a QuantizeLinear reads: one on integers where that is alone, which an
@@ -239,7 +238,7 @@ class _Rewriting(Convolutions):
         if node.get("requantize"):
             return node
         name, relu = node.outputs[0], node.get("relu")
-        readers = [self.nodes[each] for each in self.reading.get(name, []) if each in self.nodes]
+        readers = self.readers(name)
         if len(readers) == 1 and readers[0].op == "Relu" and self.only_reader(name):
             behind = self.only_reader(readers[0].outputs[0])
             readers, relu = ([] if behind is None else [behind]), 1
@@ -261,11 +260,6 @@ class _Rewriting(Convolutions):
             more = {"requantize": 1, "quantizes": name}
             del self.nodes[name]
         return self.put(replace(node, attributes={**node.attributes, **more}))
-
-    def put(self, node: Node) -> Node:
-        """A node in place of the one that made its first value."""
-        self.nodes[first_of(node)] = node
-        return node
 
     def with_sum(self, node: Node) -> Node | None:
         """A product of f32 by a matrix, and what is added to it: a line is a bias to begin with, and so is a matrix
