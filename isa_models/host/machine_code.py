@@ -27,13 +27,14 @@ _LONG = 1 << 14  # characters of a text that takes some 5 ms: what takes less is
 
 @dataclass(frozen=True)
 class LinkedFunction:
-    """A function in LLVM: the lines of its body, and the declarations of what these call."""
+    """A function in LLVM: the lines of its body, declarations of what these call, and functions that are its own."""
 
     name: str
     result: str
     parameters: tuple[str, ...]
     lines: tuple[str, ...]
     declarations: tuple[str, ...]
+    own: tuple[LinkedFunction, ...] = ()
 
     @property
     def declaration(self) -> str:
@@ -43,8 +44,15 @@ class LinkedFunction:
     @property
     def text(self) -> str:
         """A module with nothing else."""
+        functions = self, *self.own
+        lines = dict.fromkeys(line for function in functions for line in function.declarations)
+        return "\n".join([*lines, *(function.definition for function in functions)])
+
+    @property
+    def definition(self) -> str:
+        """The function alone."""
         body = "\n".join(["entry:", *self.lines])
-        return "\n".join([*self.declarations, f"define {self.head} nounwind alignstack(64) {{\n{body}\n}}"])
+        return f"define {self.head} nounwind alignstack(64) {{\n{body}\n}}"
 
     @property
     def head(self) -> str:

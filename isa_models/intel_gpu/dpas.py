@@ -8,6 +8,7 @@ and accumulator types (one where they are equal, null for none) and the float mo
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -24,7 +25,6 @@ from isa_models.intel_gpu.platforms import PLATFORMS
 from isa_models.intel_gpu.sums import FLOAT_MODELS, narrow
 from isa_models.machines.provenance import Confidence
 from isa_models.readings.arrays import Array, ArrayValue, held, unwarned
-from isa_models.rounding import widen_f16
 
 DEPTH = 8
 MOST_REPEATS = 8
@@ -169,9 +169,11 @@ def _fields(fields: Value, bits: int) -> Value:
 
 
 def _widened(value: Value) -> Value:
-    """Lanes of 16-bit floats as f32: where they have f32's exponents they are the upper half of its bits."""
+    """Lanes of 16-bit floats as f32, whichever NaN: where they have f32's exponents they are the upper half of its
+    bits.
+    """
     if value.format.exponent_bits != fmt("f32").exponent_bits:
-        return widen_f16(value)
+        return value.to("f32").step("widen to f32", lambda: [value])
     return (value.view("u16").to("u32") << 16).view("f32").step("widen to f32", lambda: [value])
 
 
@@ -185,18 +187,30 @@ def _accumulator(acc: Value | None, shape: DpasShape, like: Value) -> Value:
 
 def multiply(shape: DpasShape, acc: Value | None, b: Value, a: Value) -> Value:
     """D of M x N lanes from packed dwords."""
-    return _summed(shape, acc, _elements(a, shape.a), _elements(b, shape.b))
+    right = _halves(b) if shape.b == "bf16" else (_elements(b, shape.b),)
+    return _summed(shape, acc, _elements(a, shape.a), right)
 
 
-def _summed(shape: DpasShape, acc: Value | None, left: Value, right: Value) -> Value:
-    """D from elements in the order in which dwords hold them: stage by stage, each `ops` elements of K."""
+def _halves(words: Value) -> list[Value]:
+    """The bf16 in the low and in the high halves of dwords as f32, whose upper half they are."""
+    wide = (words << 16).view("f32"), (words & 0xFFFF0000).view("f32")
+    return [v.step("widen to f32", lambda i=i: [words.view("bf16").split(2)[i]]) for i, v in enumerate(wide)]
+
+
+def _summed(shape: DpasShape, acc: Value | None, left: Value, right: Sequence[Value]) -> Value:
+    """D from elements in the order in which dwords hold them, those of B in turn from `right`: stage by stage, each
+    `ops` elements of K.
+    """
     m, n, k = shape.m, shape.n, shape.k
     per = 32 // fmt(shape.b).bits
+    step = per // len(right)
 
     def factors(i: int) -> tuple[Value, Value]:
-        first = (i // per) * n * per + i % per
+        word, place = divmod(i, per)
+        first = word * n * step + place // len(right)
         rows = left.permute([r * k + i for r in range(m) for _ in range(n)])
-        return rows, right.permute([first + column * per for _ in range(m) for column in range(n)])
+        columns = right[place % len(right)]
+        return rows, columns.permute([first + column * step for _ in range(m) for column in range(n)])
 
     total: Value | None = None
     for stage in range(DEPTH):
@@ -247,7 +261,7 @@ class DpasForm(Instruction):
         one = replace(self.shape, m=1, n=1)
 
         def add(acc: Value | None, a: Value, b: Value) -> Value:
-            return _summed(one, acc, _numbers(a, one.a), _numbers(b, one.b))
+            return _summed(one, acc, _numbers(a, one.a), (_numbers(b, one.b),))
 
         return element_of(self, fmt(one.a).lanes, fmt(one.b).lanes, one.k, add)
 

@@ -22,7 +22,7 @@ from isa_models.formats import fmt, name_of
 from isa_models.gpu.naming import WORD, Naming
 from isa_models.instruction import GPU_REGISTRY, Family, Instruction, Operand, Pieces, element_of
 from isa_models.nvidia.fused_sum import Parts, added, as_one_step, fused_sum, parts
-from isa_models.nvidia.moderate import fits, moderate, moderate_sum
+from isa_models.nvidia.moderate import Product, fits, moderate, moderate_sum
 from isa_models.readings.arrays import Array, ArrayValue, held, unwarned
 
 _PIECE = 16  # columns of a product that are compiled together
@@ -191,12 +191,9 @@ def multiply(shape: MmaShape, acc: Value, a: Value, b: Value) -> Value:
     """D of M x N lanes from matrices by rows."""
     unit, m, n, k = shape.unit, shape.m, shape.n, shape.k
 
-    def places(i: int) -> tuple[list[int], list[int]]:
-        return [r * k + i for r in range(m) for _ in range(n)], [i * n + c for _ in range(m) for c in range(n)]
-
     def lanes(i: int) -> tuple[Value, Value]:
-        rows, columns = places(i)
-        return a.permute(rows), b.permute(columns)
+        rows = [row * k + i for row in range(m) for _ in range(n)]
+        return a.permute(rows), b.permute([i * n + column for _ in range(m) for column in range(n)])
 
     if not fmt(shape.operands).is_float:
         total = acc
@@ -215,14 +212,13 @@ def multiply(shape: MmaShape, acc: Value, a: Value, b: Value) -> Value:
 
         def usual() -> tuple[Value, list[Value]]:
             x, y = moderate(a, shape.operands), moderate(b, shape.b)
-            pairs = [(x.at(rows), y.at(columns)) for rows, columns in map(places, elements)]
-            found, beyond = moderate_sum(total, pairs, *digits)
+            found, beyond = moderate_sum(total, Product(x, y, m, n, k), elements, *digits)
             found = as_one_step(found, total, lambda: [x.real * y.real for x, y in apart()], len(elements), *digits)
             return found, [x.beyond, y.beyond, beyond]
 
         return total.shortcut(usual, careful) if short else careful()
 
-    short = shape.result == "f32" and all(fits(len(one), unit.fraction_bits) for one in unit.passes(k))
+    short = all(fits(len(one), unit.fraction_bits) for one in unit.passes(k))
     total = acc.literal(0) if unit.late else acc
     for elements in unit.passes(k):
         total = added_up(total, elements)

@@ -55,16 +55,18 @@ class Condition(NamedTuple):
 class Emitter:
     """Lines of one LLVM function, with fresh names, scopes of known expressions and the declarations they need.
 
-    `optimistic` code takes every shortcut and returns whether one may have been wrong (see `alarm`).
+    `optimistic` code takes every shortcut and returns whether one may have been wrong (see `alarm`); `careful` code has
+    none.
     """
 
-    def __init__(self, optimistic: bool = False) -> None:
+    def __init__(self, optimistic: bool = False, careful: bool = False) -> None:
         self.lines: list[str] = []
         self.declarations: dict[str, None] = {}
         self.block = "entry"
         self._count = 0
         self._known: list[dict[str, str]] = [{}]
         self.alarms = Alarms(self) if optimistic else None
+        self.careful = careful
         self.assured: set[tuple[str, str]] = set()  # (value's name, fact)
         self.sources: Mapping[str, int] = {}  # whose elements somebody looks at ahead, and the bits of one
         self.asked: dict[Condition, None] = {}  # of these
@@ -412,6 +414,10 @@ class LlvmValue(Value):
 
     def shortcut(self, usual: Callable[[], tuple[Value, Sequence[Value]]], careful: Callable[[], Value]) -> LlvmValue:
         emit = self.emitter
+        if emit.careful:
+            result = careful()
+            assert isinstance(result, LlvmValue)
+            return result
         value, conditions = usual()
         assert isinstance(value, LlvmValue)
         if emit.alarms:
@@ -434,9 +440,9 @@ class LlvmValue(Value):
         after = emit.block
         emit.line(f"br label %{join}")
         emit.start(join)
-        result = emit.name()
-        emit.line(f"{result} = phi {value.type} [ {value.name}, %{before} ], [ {fixed.name}, %{after} ]")
-        return LlvmValue(emit, result, value.dtype, value.lanes)
+        joined = emit.name()
+        emit.line(f"{joined} = phi {value.type} [ {value.name}, %{before} ], [ {fixed.name}, %{after} ]")
+        return LlvmValue(emit, joined, value.dtype, value.lanes)
 
 
 def _spread(lanes: Sequence[int]) -> tuple[list[int], int]:

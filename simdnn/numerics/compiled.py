@@ -37,9 +37,9 @@ from simdnn.numerics.blocks import EngineOrder, order_of, order_of_program
 from simdnn.numerics.checked import CheckStage, checks, read_often, tile_sources
 from simdnn.numerics.fitted import fitted
 from simdnn.numerics.masked import is_part, masked_load, masked_store
+from simdnn.numerics.matrices import Matrices, is_product
 from simdnn.numerics.native import Native, is_plain, native_in_parts
-from simdnn.numerics.pieces import piece_by_piece
-from simdnn.numerics.statements import as_wide, tiles_written, turns, writers
+from simdnn.numerics.statements import as_wide, cut, spread, tiles_written, turns, writers
 from simdnn.numerics.turns import FIRST_OPS, SLICE_S, host_threads, in_turns, shared
 from simdnn.program.records import Loop, Memory, Op, Program, Register, Statement, walk
 from simdnn.progress import Late
@@ -231,7 +231,7 @@ class _Stage:
             self.pointers[tensor.name] = emit.name("p")
             emit.line(f"{self.pointers[tensor.name]} = load ptr, ptr {slot}")
         self.functions: dict[str, LinkedFunction] = {}  # that are called
-        self.spaces: dict[str, str] = {}  # on the stack, for operands of functions
+        self.matrices = Matrices(emit, (statement,))
         self.native_tiles = tiles.is_native((statement,), caps)
         if self.native_tiles:
             emit.line(tiles.configure(self.pointers[tiles.shapes(program, statement)]))
@@ -250,48 +250,28 @@ class _Stage:
             emit.line(tiles.RELEASE)
         alarm = emit.alarms.finish() if emit.alarms else "false"
         emit.line(f"ret i32 {emit.value(f'zext i1 {alarm} to i32')}")
-        spaces = [f"  {name} = alloca {kind}, align 64" for name, kind in self.spaces.items()]
-        lines = "\n".join([*spaces, *emit.lines])
+        self.functions |= self.matrices.functions
+        lines = "\n".join([*self.matrices.allocations, *emit.lines])
         # alignstack: a spilled register that straddles two cache lines costs twice, and how the stack lies is chance.
         head = f"define i32 @{name}(ptr noalias %pointers, i64 %from, i64 %to) nounwind alignstack(64)"
         self.text = f"{head} {{\nentry:\n{lines}\n}}"
 
     def flat(self, order: EngineOrder) -> None:
-        nest, blocks = order.nest, order.blocks
+        emit, nest, blocks = self.emitter, order.nest, order.blocks
 
         def inside(counter: str) -> Carried:
             if blocks:
                 ahead, behind = nest[: blocks.depth], nest[blocks.depth :]
-                outer, inner = self.cut(counter, turns(ahead), turns(behind), blocks.width)
-                variables = self.spread(outer, ahead) | self.spread(inner, behind)
+                outer, inner = cut(emit, counter, turns(ahead), turns(behind), blocks.width)
+                variables = spread(emit, outer, ahead) | spread(emit, inner, behind)
             else:
-                variables = self.spread(counter, nest)
+                variables = spread(emit, counter, nest)
             if nest:
                 self.stamp(nest[-1])
             self.statements(order.body, variables, {})
             return []
 
-        self.emitter.loop("%from", "%to", inside)
-
-    def cut(self, counter: str, turns: int, iterations: int, width: int) -> tuple[str, str]:
-        """The turn and the iteration of a flat counter where blocks of `width` iterations are taken through all turns;
-        the last block may be narrower.
-        """
-        value = self.emitter.value
-        first = value(f"mul i64 {value(f'udiv i64 {counter}, {turns * width}')}, {width}")
-        within = value(f"urem i64 {counter}, {turns * width}")
-        left = value(f"sub i64 {iterations}, {first}")
-        own = self.emitter.call("i64", "llvm.umin.i64", ("i64", left), ("i64", str(width)))
-        inner = value(f"add i64 {first}, {value(f'urem i64 {within}, {own}')}")
-        return value(f"udiv i64 {within}, {own}"), inner
-
-    def spread(self, counter: str, nest: Sequence[Loop]) -> dict[str, str]:
-        """The variables of a nest at a number of its iterations, the innermost loop's counting fastest."""
-        variables = {}
-        for loop in reversed(nest[1:]):
-            variables[loop.var] = self.emitter.value(f"urem i64 {counter}, {loop.extent}")
-            counter = self.emitter.value(f"udiv i64 {counter}, {loop.extent}")
-        return variables | {loop.var: counter for loop in nest[:1]}
+        emit.loop("%from", "%to", inside)
 
     def statements(self, body: Sequence[Statement], variables: dict[str, str], registers: dict[str, LlvmValue]) -> None:
         for statement in body:
@@ -357,12 +337,20 @@ class _Stage:
         if definition.tile:
             self.tile(op, variables)
             return
+        if is_product(op):
+            self.product(op, variables, registers)
+            return
+        if self.matrices.goes_by_strips(op):
+            self.matrices.by_strips(op, [self.place(place, variables) for place in (op.dst, *op.srcs)])
+            return
         values = []
         for operand, place in zip(definition.operands, op.srcs, strict=True):
             lanes = definition.operand_lanes(operand, op.lanes)
             if op.is_zero_idiom:
                 continue
-            if isinstance(place, Register):
+            if isinstance(place, Register) and place in self.matrices:
+                values.append(self.matrices.read(place, operand.dtype, lanes))
+            elif isinstance(place, Register):
                 whole = registers[place.name].view(operand.dtype)
                 values.append(whole if whole.lanes == lanes else whole.permute(range(lanes)))
             else:
@@ -374,14 +362,22 @@ class _Stage:
             result = LlvmValue(self.emitter, ZERO, definition.result, op.lanes)
         elif definition.native and self.caps:
             result = self.own(op, values)
-        if result is None and definition.pieces() is not None:
-            result = self.matrices(op, values)
         if result is None:
             result = definition.apply(*values, lanes=op.lanes, **op.parameters)
-        if isinstance(op.dst, Register):
-            registers[op.dst.name] = result.pad(op.dst.bits // result.format.bits)
+        self.write(op.dst, result, variables, registers)
+
+    def write(
+        self, place: Register | Memory, value: LlvmValue, variables: dict[str, str], registers: dict[str, LlvmValue]
+    ) -> None:
+        """Put a result where it belongs; in a register zeros above it."""
+        if isinstance(place, Memory):
+            self.store(place, value, variables)
+            return
+        whole = value.pad(place.bits // value.format.bits)
+        if place in self.matrices:
+            self.matrices.write(place, whole)
         else:
-            self.store(op.dst, result, variables)
+            registers[place.name] = whole
 
     def own(self, op: Op, values: Sequence[LlvmValue]) -> LlvmValue | None:
         """The host's own instruction over the operands, if it stands in."""
@@ -395,27 +391,22 @@ class _Stage:
         self.emitter.declarations["declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"] = None
         self.emitter.line(f"call void @llvm.prefetch.p0(ptr {where}, i32 {int(stores)}, i32 3, i32 1)")
 
-    def matrices(self, op: Op, values: Sequence[LlvmValue]) -> LlvmValue:
+    def product(self, op: Op, variables: dict[str, str], registers: dict[str, LlvmValue]) -> None:
         """A matrix instruction as a call, its operands in memory."""
-        emit = self.emitter
-        function = piece_by_piece(op.instruction, op.lanes)
-        self.functions[function.name] = function
-        kind = vector_type(op.definition.result, op.lanes)
-        result = self.space("result", kind)
-        pointers = [f"ptr {result}"]
-        for i, value in enumerate(values):
-            pointers.append(f"ptr {self.space(f'operand{i}', value.type)}")
-            emit.line(f"store {value.type} {value.name}, {pointers[-1]}, align 64")
-        emit.line(f"call void @{function.name}({', '.join(pointers)})")
-        name = emit.name()
-        emit.line(f"{name} = load {kind}, ptr {result}, align 64")
-        return LlvmValue(emit, name, op.definition.result, op.lanes)
+        places = []
+        for operand, place in zip(op.definition.operands, op.srcs, strict=True):
+            lanes = op.definition.operand_lanes(operand, op.lanes)
+            if isinstance(place, Register) or place.lanes == lanes:
+                places.append(self.place(place, variables))
+            else:
+                places.append(self.matrices.stored(operand.name, self.load(place, lanes, variables)))
+        result = self.matrices.call(op, places)
+        if result is not None:
+            self.write(op.dst, result, variables, registers)
 
-    def space(self, name: str, kind: str) -> str:
-        """A place on the stack for a value of an LLVM type."""
-        key = f"%space.{name}.{kind.strip('<>').replace(' ', '')}"
-        self.spaces[key] = kind
-        return key
+    def place(self, place: Register | Memory, variables: dict[str, str]) -> str:
+        """A pointer to a matrix."""
+        return self.matrices.place(place) if isinstance(place, Register) else self.address(place, variables)
 
     def tile(self, op: Op, variables: dict[str, str]) -> None:
         if not self.native_tiles:

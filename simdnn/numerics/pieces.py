@@ -1,29 +1,54 @@
 """Products of matrices in LLVM whose elements do not know each other: one function for each, loops over pieces of rows.
 
 Without it a program would hold the text of every row of every such instruction, and a compiler would take minutes.
+A piece takes the instruction's shortcuts; where one may have been wrong, a function that takes none forms it instead.
 """
 
 from __future__ import annotations
 
 import functools
 
-from isa_models import instruction
+from isa_models import Instruction, instruction
 from isa_models.formats import fmt
 from isa_models.host.machine_code import LinkedFunction
 from isa_models.instruction import Operand
+from isa_models.readings.alarm import Alarms
 from isa_models.readings.llvm import Carried, Emitter, LlvmValue, vector_type
 
 
 @functools.cache
 def piece_by_piece(mnemonic: str, lanes: int) -> LinkedFunction:
-    """`void @name(ptr result, ptr …operands)`: an instruction that is made of pieces, for a result of `lanes`."""
+    """`void @name(ptr result, ptr …operands)`: an instruction that is made of pieces, for a result of `lanes`. That
+    may lie where the accumulator does.
+    """
     product = _Product(mnemonic, lanes)
     product.write()
-    operands = (f"ptr noalias %{operand.name}" for operand in product.one.operands)
     emit = product.emit
     lines = *(emit.places or ()), *emit.lines
-    parameters = "ptr noalias %result", *operands
-    return LinkedFunction(f"product.{mnemonic}", "void", parameters, lines, tuple(emit.declarations))
+    parameters = _parameters(product.one)
+    own = (product.careful,) if product.alarmed else ()
+    return LinkedFunction(f"product.{mnemonic}", "void", parameters, lines, tuple(emit.declarations), own)
+
+
+def _parameters(one: Instruction) -> tuple[str, ...]:
+    factors = (f"ptr{'' if operand.name == 'acc' else ' noalias'} %{operand.name}" for operand in one.operands)
+    return "ptr %result", *factors
+
+
+def _careful(one: Instruction, lanes: int) -> LinkedFunction:
+    """A piece without shortcuts, by pointers to its result and operands."""
+    emit = Emitter(careful=True)
+    operands = [_loaded(emit, o, f"%{o.name}", one.operand_lanes(o, lanes)) for o in one.operands]
+    result = one.apply(*operands, lanes=lanes)
+    emit.line(f"store {result.type} {result.name}, ptr %result, align 1")
+    emit.line("ret void")
+    return LinkedFunction(f"careful.{one.name}", "void", _parameters(one), tuple(emit.lines), tuple(emit.declarations))
+
+
+def _loaded(emit: Emitter, operand: Operand, place: str, count: int) -> LlvmValue:
+    name = emit.name()
+    emit.line(f"{name} = load {vector_type(operand.dtype, count)}, ptr {place}, align 1")
+    return LlvmValue(emit, name, operand.dtype, count)
 
 
 class _Product:
@@ -37,68 +62,91 @@ class _Product:
         self.counts = {o.name: self.one.operand_lanes(o, self.lanes) for o in self.one.operands}
         self.emit = Emitter()
         self.emit.places = []  # units that load have time to spread lanes, those that shuffle have not
+        self.alarmed = False  # whether pieces take shortcuts
+
+    @functools.cached_property
+    def careful(self) -> LinkedFunction:
+        """What forms a piece where a shortcut may be wrong."""
+        return _careful(self.one, self.lanes)
 
     def write(self) -> None:
         emit, columns = self.emit, self.columns
         b = next(operand for operand in self.one.operands if operand.name == "b")
         if columns == 1:
-            self.column("0", self.load(b, "%b"))
+            self.column("0", b, "%b")
         else:
             emit.line(f"%some = alloca {vector_type(b.dtype, self.counts['b'])}, align 64")
 
             def inside(column: str) -> Carried:
-                self.column(column, self.some_columns(b, column))
+                self.some_columns(b, column)
+                self.column(column, b, "%some")
                 return []
 
             emit.loop("0", str(columns), inside)
         emit.line("ret void")
 
-    def column(self, column: str, b: LlvmValue) -> None:
-        """Pieces below each other, the first ahead of the others: they find there what all take from `b`."""
+    def column(self, column: str, b: Operand, place: str) -> None:
+        """Pieces below each other, the first ahead of the others: they find there what all take from `b`, which lies at
+        a place.
+        """
+        common = _loaded(self.emit, b, place, self.counts["b"])
 
         def piece(row: str) -> Carried:
-            place = self.number(row, column)
-            steps = {"acc": place, "a": row}
-            operands = [
-                b if o.name == "b" else self.load(o, self.at(o.name, steps[o.name], self.counts[o.name], o.dtype))
-                for o in self.one.operands
-            ]
-            result = self.one.apply(*operands, lanes=self.lanes)
-            where = self.at("result", place, self.lanes, self.one.result)
-            self.emit.line(f"store {result.type} {result.name}, ptr {where}, align 2")
+            self.piece(self.number(row, column), row, common, place)
             return []
 
         piece("0")
         if self.rows > 1:
             self.emit.loop("1", str(self.rows), piece)
 
-    def some_columns(self, b: Operand, column: str) -> LlvmValue:
-        """Columns of `b`, which is by rows, one behind the other."""
+    def piece(self, number: str, row: str, b: LlvmValue, place: str) -> None:
+        emit, one = self.emit, self.one
+        places = {"b": place}
+        for o in one.operands:
+            if o.name != "b":
+                step = row if o.name == "a" else number
+                places[o.name] = self.at(o.name, step, self.counts[o.name] * fmt(o.dtype).bits // 8)
+        operands = [b if o.name == "b" else _loaded(emit, o, places[o.name], self.counts[o.name]) for o in one.operands]
+        emit.alarms = Alarms(emit)
+        result = one.apply(*operands, lanes=self.lanes)
+        alarm, emit.alarms = emit.alarms.finish(), None
+        where = self.at("result", number, self.lanes * fmt(one.result).bits // 8)
+        if alarm == "false":
+            emit.line(f"store {result.type} {result.name}, ptr {where}, align 1")
+            return
+        self.alarmed = True
+        rare, usual, done = (emit.name(word)[1:] for word in ("rare", "usual", "done"))
+        emit.line(f"br i1 {alarm}, label %{rare}, label %{usual}, !prof !0")
+        emit.start(rare)
+        pointers = (f"ptr {pointer}" for pointer in (where, *(places[o.name] for o in one.operands)))
+        emit.line(f"call void @{self.careful.name}({', '.join(pointers)})")
+        emit.line(f"br label %{done}")
+        emit.start(usual)
+        emit.line(f"store {result.type} {result.name}, ptr {where}, align 1")
+        emit.line(f"br label %{done}")
+        emit.start(done)
+
+    def some_columns(self, b: Operand, column: str) -> None:
+        """Columns of `b`, which is by rows, copied one behind the other."""
         emit = self.emit
         wide = self.lanes * fmt(b.dtype).bits // 8
         depth = self.counts["b"] // self.lanes
 
         def copied(row: str) -> Carried:
-            source = self.at("b", self.number(row, column), self.lanes, b.dtype)
-            target = self.at("some", row, self.lanes, b.dtype)
+            source = self.at("b", self.number(row, column), wide)
+            target = self.at("some", row, wide)
             moved = emit.name()
             emit.line(f"{moved} = load <{wide} x i8>, ptr {source}, align 1")
             emit.line(f"store <{wide} x i8> {moved}, ptr {target}, align 1")
             return []
 
         emit.loop("0", str(depth), copied)
-        return self.load(b, "%some")
 
     def number(self, row: str, column: str) -> str:
         """Which piece it is, of a matrix by rows."""
         return self.emit.value(f"add i64 {self.emit.value(f'mul i64 {row}, {self.columns}')}, {column}")
 
-    def load(self, operand: Operand, place: str) -> LlvmValue:
-        name, count = self.emit.name(), self.counts[operand.name]
-        self.emit.line(f"{name} = load {vector_type(operand.dtype, count)}, ptr {place}, align 2")
-        return LlvmValue(self.emit, name, operand.dtype, count)
-
-    def at(self, pointer: str, step: str, lanes: int, dtype: str) -> str:
-        """The address `step` times `lanes` elements behind a pointer."""
-        offset = self.emit.value(f"mul i64 {step}, {lanes * fmt(dtype).bits // 8}")
+    def at(self, pointer: str, step: str, size: int) -> str:
+        """The address `step` times `size` bytes behind a pointer."""
+        offset = self.emit.value(f"mul i64 {step}, {size}")
         return self.emit.value(f"getelementptr i8, ptr %{pointer}, i64 {offset}")
