@@ -187,8 +187,41 @@ def _accumulator(acc: Value | None, shape: DpasShape, like: Value) -> Value:
 
 def multiply(shape: DpasShape, acc: Value | None, b: Value, a: Value) -> Value:
     """D of M x N lanes from packed dwords."""
+    if {fmt(shape.a).bits, fmt(shape.b).bits} == {8}:
+        return _of_bytes(shape, acc, b, a)
     right = _halves(b) if shape.b == "bf16" else (_elements(b, shape.b),)
     return _summed(shape, acc, _elements(a, shape.a), right)
+
+
+def _of_bytes(shape: DpasShape, acc: Value | None, b: Value, a: Value) -> Value:
+    """D where both operands have a byte for each element: bytes as words, of which a CPU multiplies two at a time."""
+    m, n = shape.m, shape.n
+    total = _accumulator(acc, shape, a.permute([0] * (m * n)).view("s32"))
+    for stage in range(DEPTH):
+        rows = _quarters(a, shape.a, [r * DEPTH + stage for r in range(m) for _ in range(n)])
+        columns = _quarters(b, shape.b, [stage * n + column for _ in range(m) for column in range(n)])
+        for x, y in zip(rows, columns, strict=True):
+            total = total + x * y
+    return total.view(shape.dst)
+
+
+def _quarters(words: Value, dtype: str, lanes: list[int]) -> list[Value]:
+    """The bytes of some dwords in turn as s32, from words that hold every other one."""
+    halves = [half.permute(lanes).view("s16").split(2) for half in _words(words, dtype)]
+
+    def byte(i: int) -> Value:
+        found = halves[i % 2][i // 2].to("s32")
+        return found.step(f"widen {dtype}", lambda: [words.view(dtype).split(4)[i].permute(lanes)])
+
+    return [byte(i) for i in range(4)]
+
+
+def _words(words: Value, dtype: str) -> tuple[Value, Value]:
+    """Bytes 0 and 2 of dwords, and bytes 1 and 3, in two words of each."""
+    if not fmt(dtype).signed:
+        return words & 0x00FF00FF, words >> 8 & 0x00FF00FF
+    pairs = words.view("s16")
+    return ((pairs << 8) >> 8).view("u32"), (pairs >> 8).view("u32")
 
 
 def _halves(words: Value) -> list[Value]:

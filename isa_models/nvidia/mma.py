@@ -196,10 +196,7 @@ def multiply(shape: MmaShape, acc: Value, a: Value, b: Value) -> Value:
         return a.permute(rows), b.permute([i * n + column for _ in range(m) for column in range(n)])
 
     if not fmt(shape.operands).is_float:
-        total = acc
-        for x, y in map(lanes, range(k)):
-            total = total + x.to("s32") * y.to("s32")
-        return total
+        return _of_bytes(shape, acc, a, b)
 
     def added_up(total: Value, elements: Sequence[int]) -> Value:
         digits = unit.fraction_bits, unit.kept_bits
@@ -223,6 +220,19 @@ def multiply(shape: MmaShape, acc: Value, a: Value, b: Value) -> Value:
     for elements in unit.passes(k):
         total = added_up(total, elements)
     return added(total, acc) if unit.late else total
+
+
+def _of_bytes(shape: MmaShape, acc: Value, a: Value, b: Value) -> Value:
+    """D of integers, those of two neighbours along K as words beside each other: a CPU multiplies two at a time."""
+    m, n, k = shape.m, shape.n, shape.k
+    pairs, wide = a.to("s16").view("u32"), b.to("s16")
+    total = acc
+    for i in range(0, k, 2):
+        rows = pairs.permute([(r * k + i) // 2 for r in range(m) for _ in range(n)]).view("s16")
+        columns = wide.permute([lane for _ in range(m) for c in range(n) for lane in (i * n + c, (i + 1) * n + c)])
+        for x, y in zip(rows.split(2), columns.split(2), strict=True):
+            total = total + x.to("s32") * y.to("s32")
+    return total
 
 
 @dataclass(frozen=True, repr=False)

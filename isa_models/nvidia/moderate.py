@@ -88,7 +88,7 @@ class Product(NamedTuple):
         """Those of products `i` and `i` + 1 of each sum in turn; `i` is even."""
         (rows, columns), (_, further) = self.lanes(i), self.lanes(i + 1)
         both = [lane for pair in zip(columns, further, strict=True) for lane in pair]
-        pairs = self.a.exponent.view("f32").permute([lane // 2 for lane in rows]).view("s16")
+        pairs = self.a.exponent.view("u32").permute([lane // 2 for lane in rows]).view("s16")
         return pairs + self.b.exponent.permute(both)
 
 

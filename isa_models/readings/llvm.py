@@ -350,10 +350,10 @@ class LlvmValue(Value):
         return LlvmValue(self.emitter, ZERO, "b1", self.lanes)
 
     def permute(self, lanes: Sequence[int], here: bool = False) -> LlvmValue:
-        if self.emitter.places is not None and self.dtype == "f32":
+        if self.emitter.places is not None and self.dtype in ("f32", "u32"):
             spread, each = _spread(lanes)
             if spread:
-                return self._from_memory(spread, each)
+                return self.view("f32")._from_memory(spread, each).view(self.dtype)
         mask = ", ".join(f"i32 {i}" for i in lanes)
         expression = f"shufflevector {self.type} {self.name}, {self.type} poison, <{len(lanes)} x i32> <{mask}>"
         result = LlvmValue(self.emitter, self.emitter.value(expression, here), self.dtype, len(lanes))
