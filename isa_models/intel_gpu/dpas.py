@@ -226,8 +226,11 @@ def _words(words: Value, dtype: str) -> tuple[Value, Value]:
 
 def _halves(words: Value) -> list[Value]:
     """The bf16 in the low and in the high halves of dwords as f32, whose upper half they are."""
-    wide = (words << 16).view("f32"), (words & 0xFFFF0000).view("f32")
-    return [v.step("widen to f32", lambda i=i: [words.view("bf16").split(2)[i]]) for i, v in enumerate(wide)]
+
+    def named(wide: Value, i: int) -> Value:
+        return wide.view("f32").step("widen to f32", lambda: [words.view("bf16").split(2)[i]])
+
+    return [named(words << 16, 0), named(words & 0xFFFF0000, 1)]
 
 
 def _summed(shape: DpasShape, acc: Value | None, left: Value, right: Sequence[Value]) -> Value:

@@ -66,7 +66,7 @@ class _Product:
 
     @functools.cached_property
     def careful(self) -> LinkedFunction:
-        """What forms a piece where a shortcut may be wrong."""
+        """The function that forms a piece where a shortcut may be wrong."""
         return _careful(self.one, self.lanes)
 
     def write(self) -> None:
