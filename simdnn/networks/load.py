@@ -252,7 +252,8 @@ class _Loader:
         except (InvalidArgument, Unimplemented) as error:
             raise type(error)(f"node {name!r:.60}: {error}") from None
         version = self.opsets[domain]
-        if why := schemas.wrong_inputs(proto, version, domain):
+        faults = (schemas.wrong_inputs, schemas.wrong_attributes)
+        if why := next(filter(None, (fault(proto, version, domain) for fault in faults)), ""):
             raise InvalidArgument(f"node {name!r:.60} {why}")
         return Node(name, proto.op_type, domain, version, tuple(proto.input), tuple(proto.output), attributes, proto)
 

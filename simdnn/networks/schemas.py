@@ -1,4 +1,6 @@
-"""Schemas: how ONNX describes an operator in an operator set, and whether a node has the inputs that it asks for."""
+"""Schemas: how ONNX describes an operator in an operator set, and whether a node has the inputs and attributes that it
+asks for.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 _MANY = 1000  # more inputs than a schema without an end counts
+_INTERNAL = "__"  # begins names of attributes that runtimes set for themselves (`isInternalSymbol`)
 
 
 @lru_cache(maxsize=1024)
@@ -30,6 +33,30 @@ def wrong_inputs(proto: Any, version: int, domain: str) -> str:
         return f"has {given} inputs; {proto.op_type} takes {allowed}"
     left_out = (port.name for port, name in zip(asked.inputs, proto.input, strict=False) if not name and _must(port))
     return next((f"leaves out input {name!r}, which {proto.op_type} needs" for name in left_out), "")
+
+
+def wrong_attributes(proto: Any, version: int, domain: str) -> str:
+    """The fault of a node's attributes in words; empty where they fit, or where ONNX does not know the operator."""
+    allowed = _attributes(proto.op_type, version, domain)
+    if allowed is None:
+        return ""
+    for given in proto.attribute:
+        if given.name.startswith(_INTERNAL):
+            continue
+        if given.name not in allowed:
+            return f"has attribute {given.name!r:.60}, which {proto.op_type} has not in operator set {version}"
+        if given.type != allowed[given.name][0]:
+            return f"has attribute {given.name!r:.60} of another type than {proto.op_type} takes"
+    names = {given.name for given in proto.attribute}
+    missing = (name for name, (_, needed) in allowed.items() if needed and name not in names)
+    return next((f"leaves out attribute {name!r}, which {proto.op_type} needs" for name in missing), "")
+
+
+@lru_cache(maxsize=1024)
+def _attributes(name: str, version: int, domain: str) -> dict[str, tuple[int, bool]] | None:
+    """By name the number of an attribute's type (onnx.proto, AttributeType) and whether it must be there."""
+    asked = find(name, version, domain)
+    return asked and {name: (int(a.type.value), bool(a.required)) for name, a in asked.attributes.items()}
 
 
 def _must(port: Any) -> bool:

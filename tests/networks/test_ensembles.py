@@ -133,7 +133,7 @@ def test_support_vectors_have_a_cost() -> None:
 
 def test_probit_is_refused_by_name() -> None:
     x = np.zeros((3, 2), np.float32)
-    where: dict[str, Any] = {"kernel_type": "LINEAR", "coefficients": [1.0, 2.0], "rho": [0.0], "n_supports": 0}
+    where: dict[str, Any] = {"kernel_type": "LINEAR", "coefficients": [1.0, 2.0], "rho": [0.0]}
     where |= {"classlabels_ints": [0], "post_transform": "PROBIT", "kernel_params": [0.0] * 3}
     with pytest.raises(simdnn.Unimplemented, match="PROBIT"):
         simdnn.load(model("SVMClassifier", x, where)).run({"x": x}, machine="zen4")
