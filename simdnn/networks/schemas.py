@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 _MANY = 1000  # more inputs than a schema without an end counts
+_KINDS = {1: "float", 2: "int", 3: "str", 6: "a list of floats", 7: "a list of integers", 8: "a list of texts"}
 _INTERNAL = "__"  # begins names of attributes that runtimes set for themselves (`isInternalSymbol`)
 
 
@@ -46,10 +47,19 @@ def wrong_attributes(proto: Any, version: int, domain: str) -> str:
         if given.name not in allowed:
             return f"has attribute {given.name!r:.60}, which {proto.op_type} has not in operator set {version}"
         if given.type != allowed[given.name][0]:
-            return f"has attribute {given.name!r:.60} of another type than {proto.op_type} takes"
+            kind = _KINDS.get(allowed[given.name][0], "another kind")
+            return f"has attribute {given.name}={_value(given)!r:.60}; {kind} is needed"
     names = {given.name for given in proto.attribute}
     missing = (name for name, (_, needed) in allowed.items() if needed and name not in names)
     return next((f"leaves out attribute {name!r}, which {proto.op_type} needs" for name in missing), "")
+
+
+def _value(attribute: Any) -> Any:
+    """What a message shows of an attribute."""
+    import onnx.helper
+
+    found = onnx.helper.get_attribute_value(attribute)
+    return found.decode("utf-8", "replace") if isinstance(found, bytes) else found
 
 
 @lru_cache(maxsize=1024)

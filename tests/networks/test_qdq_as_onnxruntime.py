@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from onnx import helper, numpy_helper  # noqa: E402
 
 import simdnn  # noqa: E402
 from simdnn.networks.passes.qdq_as_onnxruntime import as_run  # noqa: E402
+from tests.effort import one_in  # noqa: E402
 from tests.networks import peer  # noqa: E402
 
 SIZES = [2, 4, 6, 6]
@@ -147,3 +149,46 @@ def test_a_clip_that_integers_never_meet_keeps_no_product_from_them(high: float,
     assert found[1:] == ops
     x = {"x": np.full(SIZES, 30, np.float32)}  # which is cut to 8.25; four of them times 0.1 are 3.3
     assert np.allclose(net.run(x, machine="icx").outputs["y"], min(high, 3.3), atol=1e-5)
+
+
+#: models of a product with arithmetic behind it (tests/vectors/onnxruntime/behind.npz), named by operator, source, whether
+#: weights are constants, what follows, and dimensions; and the operators that onnxruntime makes of them
+BEHIND = {
+    "gemm_u16_fixed_sumi2_q": "Gemm",
+    "gemm_u8_fixed_reluadd12": "Gemm Relu Add",
+    "gemm_u8_fixed_sumi2": "Gemm",
+    "gemm_u8_open_mul12": "QMatMul Mul",
+    "matmul_f32_fixed_addvrelu3_q": "MatMulNBits Relu",
+    "matmul_f32_fixed_addvrelumul12": "MatMulBias Relu Mul",
+    "matmul_f32_fixed_clip6mul13": "MatMul Clip Mul",
+    "matmul_u16_fixed_addb2_q": "MatMulNBits",
+    "matmul_u16_fixed_addi2": "Gemm",
+    "matmul_u16_open_mul1mul13": "FusedMatMul",
+    "matmul_u8_fixed_addi3": "QMatMul Add",
+    "matmul_u8_fixed_reluadd12": "MatMul Relu Add",
+    "matmul_u8_open_addireluaddv2": "Gemm Relu Add",
+    "matmul_u8_open_addv2_q": "QMatMul",
+    "matmul_u8_open_div13_q": "QMatMul Div",
+    "matmul_u8_open_mul12": "QMatMul Mul",
+}
+STORED = np.load(Path(__file__).parents[1] / "vectors" / "onnxruntime" / "behind.npz")
+MOVES = ("QuantizeLinear", "DequantizeLinear", "Identity")
+
+
+def recorded(name: str) -> simdnn.Network:
+    return simdnn.load(onnx.load_from_string(STORED[f"{name}/model"].tobytes()))
+
+
+def test_what_follows_a_product_decides_how_it_is_computed() -> None:
+    for name, wanted in BEHIND.items():
+        net = recorded(name)
+        found = [node.op for node in as_run(net.graph, (), net._shapes).nodes]
+        assert " ".join(op for op in found if op not in MOVES) == wanted, name
+
+
+@one_in(16)
+@pytest.mark.parametrize("name", BEHIND)
+def test_recorded_products_with_arithmetic_behind_them(name: str) -> None:
+    feeds = {key.split("/")[2]: STORED[key] for key in STORED if key.startswith(f"{name}/feeds/")}
+    found = recorded(name).run(feeds, machine="hsw", dispatch="onnxruntime").outputs["y"]
+    assert found.tobytes() == STORED[f"{name}/avx2"].tobytes()

@@ -243,12 +243,15 @@ def bit_shift(k: Kernels, node: Node, a: Array, b: Array) -> Array:
     return by_numpy(k, np.left_shift if direction == "LEFT" else np.right_shift, a, b)
 
 
+_FLOORED = 28  # the operator set since which floats have a remainder of the divisor's sign
+
+
 @operator("Mod")
 def mod(k: Kernels, node: Node, a: Array, b: Array) -> Array:
     if node.integer("fmod", 0):
         return by_numpy(k, np.fmod, a, b, steps=4)
-    need(not is_float(a.dtype), "a remainder of floats; fmod=1 is needed")
-    need(not (b == 0).any(), "an integer divided by zero")
+    need(node.version >= _FLOORED or not is_float(a.dtype), "a remainder of floats; fmod=1 is needed")
+    need(is_float(a.dtype) or not (b == 0).any(), "an integer divided by zero")
     return by_numpy(k, np.mod, a, b, steps=4)
 
 

@@ -27,6 +27,7 @@ from simdnn.networks.ops.quantized import (
     signed,
 )
 from simdnn.networks.ops.registry import need, operator
+from simdnn.networks.ops.shape import transposed
 from simdnn.networks.types import F32, label, limits
 
 Stored = tuple[Array, Array, Array | None]  # integers, their scale, their zero point
@@ -77,6 +78,8 @@ def fused_product(
     """One kernel with scales, zero points and Relu after its sums; in f32, with a `RuntimeWarning` that says why, where
     no int8 kernel takes the problem. A library that runs models does it by its own operators.
     """
+    if node.integer("transB", 0):
+        w = transposed(k, w, (1, 0))
     if node.op == "QMatMul" and x.ndim == 1:  # a row; the product has no dimension for it
         one = fused_product(k, node, x[None], x_scale, x_zero, w, w_scale, w_zero, bias, y_scale, y_zero, bias_integers)
         return np.asarray(one[0])

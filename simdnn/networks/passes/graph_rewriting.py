@@ -26,12 +26,14 @@ class Rewriting:
                 self.reading.setdefault(name, []).append(first_of(node))
         self.constants = constants_of(graph)
         self.added: dict[str, Array] = {}
+        self.ahead: dict[str, list[str]] = {}  # first outputs of new nodes that belong ahead of one of the graph's
         inside = {n for node in graph.nodes for g in subgraphs(node) for n in g.outer}
         self.kept = {port.name for port in graph.outputs} | set(kept) | inside
 
     def rewritten(self, unread: Sequence[str] = ()) -> Graph:
         """The graph of the nodes that are left, less those of operators `unread` that nobody reads."""
-        left = [self.nodes[first_of(node)] for node in self.graph.nodes if first_of(node) in self.nodes]
+        names = (name for node in self.graph.nodes for name in (*self.ahead.get(first_of(node), ()), first_of(node)))
+        left = [self.nodes[name] for name in names if name in self.nodes]
         read = self.kept | {name for node in left for name in node.inputs}
         left = [node for node in left if node.op not in unread or read & set(node.outputs)]
         return replace(self.graph, nodes=tuple(left), constants={**self.graph.constants, **self.added})
@@ -40,6 +42,13 @@ class Rewriting:
         """A node in place of the one that made its first value."""
         self.nodes[first_of(node)] = node
         return node
+
+    def put_ahead(self, of: str, node: Node) -> Node:
+        """A new node ahead of the graph's node that makes `of`."""
+        self.ahead.setdefault(of, []).append(first_of(node))
+        for name in dict.fromkeys(node.inputs):
+            self.reading.setdefault(name, []).append(first_of(node))
+        return self.put(node)
 
     def readers(self, name: str) -> list[Node]:
         """The nodes that read a value, those of the graph that are left."""
@@ -59,7 +68,10 @@ class Rewriting:
         return node if node is not None and node.op == op and not node.domain and self.only_reader(name) else None
 
     def shape_of(self, name: str) -> tuple[int | str, ...] | None:
-        """The sizes of a value; None where its rank is not known."""
+        """The sizes of a value, those of its integers if it is dequantized; None where its rank is not known."""
+        maker = self.nodes.get(name)
+        if maker is not None and maker.op == "DequantizeLinear" and name not in self.shapes:
+            name = maker.inputs[0]
         return self.constants[name].shape if name in self.constants else self.shapes.get(name)
 
     def common(self, *names: str) -> bool:
@@ -71,9 +83,14 @@ class Rewriting:
 
     def hold(self, name: str, values: Array) -> str:
         """A new constant."""
-        while name in self.constants or name in self.nodes:
-            name += "_"
+        name = self.new_name(name)
         self.constants[name] = self.added[name] = values
+        return name
+
+    def new_name(self, name: str) -> str:
+        """A name that nothing has."""
+        while name in self.constants or name in self.nodes or name in self.reading:
+            name += "_"
         return name
 
 

@@ -138,7 +138,7 @@ class _Fusion:
         if x is None or w is None or self.constants[x.scale].size != 1 or not self.plain(node):
             return None
         weights, channels = self.constants.get(w.values), self.constants[w.scale]
-        if node.op != "MatMul" and weights is None:
+        if node.op == "Conv" and weights is None:
             return None
         turned = node.op == "Gemm" and bool(node.get("transB", 0))
         if weights is not None:
@@ -166,7 +166,8 @@ class _Fusion:
         inputs += ["", ""] if after is None else [after.inputs[1], after.inputs[2] if len(after.inputs) > 2 else ""]
         inputs.append(self.integer_bias(node))
         attributes = {k: v for k, v in node.attributes.items() if node.op == "Conv"}
-        attributes |= {"turned": 1} if turned else {}  # weights (N, K) in the model
+        attributes |= {"turned": 1, "stored": w.values} if turned else {}  # weights (N, K) in the model
+        attributes |= {"transB": 1} if turned and weights is None else {}  # and here
         attributes |= {} if after is None else {"quantizes": after.inputs[0]}  # the tensor whose integers it gives
         attributes |= {
             "relu": int(relu is not None and relu.op == "Relu"),
