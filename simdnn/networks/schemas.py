@@ -64,7 +64,7 @@ def _value(attribute: Any) -> Any:
 
 @lru_cache(maxsize=1024)
 def _attributes(name: str, version: int, domain: str) -> dict[str, tuple[int, bool]] | None:
-    """By name the number of an attribute's type (onnx.proto, AttributeType) and whether it must be there."""
+    """Attributes by name: the number of the type (onnx.proto, AttributeType), and whether a node must have it."""
     asked = find(name, version, domain)
     return asked and {name: (int(a.type.value), bool(a.required)) for name, a in asked.attributes.items()}
 

@@ -76,7 +76,8 @@ class FewBits(DequantizedProducts):
         readers, maker = self.readers(name), self.nodes.get(source)
         if all(reader.op != "QuantizeLinear" for reader in readers):
             return False
-        ends = [each.inputs[2:3] for each in (maker, *readers) if each is not None and each.op.endswith("eLinear")]
+        quantizing = ("QuantizeLinear", "DequantizeLinear")
+        ends = [each.inputs[2:3] for each in (maker, *readers) if each is not None and each.op in quantizing]
         zeros = [self.constants.get(end[0]) if end else None for end in ends]
         return len(zeros) != 2 or zeros[0] is None or zeros[1] is None or zeros[0].dtype != zeros[1].dtype
 
