@@ -45,6 +45,7 @@ WRITTEN = {
     # an implementation in a library's own words, which no kernel here is called
     ("simdnn/libraries/onednn/log.py", "name.partition(':')"),
     # a column of a table names the kernels of a layer, which are looked up
+    ("simdnn/networks/schemas.py", "given.name.startswith(_INTERNAL)"),  # ONNX's rule for attributes
     ("simdnn/networks/runner.py", "implementation.split(' + ')"),
     # whose names: Python's, ONNX's and LLVM's, options of a form in the browser, columns of a report
     ("simdnn/__init__.py", "name.startswith('_')"),
