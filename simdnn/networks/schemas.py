@@ -55,7 +55,7 @@ def wrong_attributes(proto: Any, version: int, domain: str) -> str:
 
 
 def _value(attribute: Any) -> Any:
-    """What a message shows of an attribute."""
+    """An attribute's value as a message shows it."""
     import onnx.helper
 
     found = onnx.helper.get_attribute_value(attribute)

@@ -151,8 +151,8 @@ def test_a_clip_that_integers_never_meet_keeps_no_product_from_them(high: float,
     assert np.allclose(net.run(x, machine="icx").outputs["y"], min(high, 3.3), atol=1e-5)
 
 
-#: models of a product with arithmetic behind it (tests/vectors/onnxruntime/behind.npz), named by operator, source, whether
-#: weights are constants, what follows, and dimensions; and the operators that onnxruntime makes of them
+#: models of a product with arithmetic behind it (tests/vectors/onnxruntime/behind.npz), named by operator, source,
+#: whether weights are constants, what follows, and dimensions; and the operators that onnxruntime makes of them
 BEHIND = {
     "gemm_u16_fixed_sumi2_q": "Gemm",
     "gemm_u8_fixed_reluadd12": "Gemm Relu Add",

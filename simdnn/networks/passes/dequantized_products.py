@@ -174,8 +174,8 @@ class DequantizedProducts(Convolutions):
         return self.put(multiplied)
 
     def added_to(self, node: Node, op: str = "Add") -> str | None:
-        """What is added to a product by a matrix and may be the bias of a Gemm: a line, or beside a source of two
-        dimensions what a matrix broadcasts to; None where sizes are not known or others.
+        """The name of a summand behind a product by a matrix that may be the bias of a Gemm: a line, or beside a source
+        of two dimensions one that broadcasts to the product; None where sizes are not known or others.
         """
         last = self.only_reader(node.outputs[0])
         if last is None or last.op != op or last.domain or len(last.inputs) != 2:
