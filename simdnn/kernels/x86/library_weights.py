@@ -23,7 +23,11 @@ class LibraryWeights(PanelWeights):
     """Panels of bf16 or f32 made by the library's instructions."""
 
     def pair(self, r: list[str], panel: Panel, j: int, row: Affine, both: bool, second: Code | None = None) -> Code:
-        """Two rows of a vector of columns, or the last one, from storage to the buffer."""
+        """Two rows, or the last one, from storage to the buffer: all vectors of columns before the next two."""
+        return [s for vector in range(panel.vectors) for s in self.pair_of_vector(r, panel, vector, row, both)]
+
+    def pair_of_vector(self, r: list[str], panel: Panel, j: int, row: Affine, both: bool) -> Code:
+        """Two rows of a vector of columns, or the last one."""
         rows, width = self.decompressor.rows, panel.vectors * self.unit.lanes
         reload = self.reload(r, panel, j)
         code: Code = []
@@ -56,9 +60,9 @@ class LibraryWeights(PanelWeights):
         return self.decompressor.load_parameter(r[3], "group_scale", param, at)
 
     def expand_vectors(self, r: list[str], panel: Panel) -> Code:
-        """f32 row by row, all vectors of a row, each with its own parameters; pairs of bf16 vector by vector."""
+        """f32 row by row, bf16 two rows at a time, all vectors of these, each with its own parameters."""
         if self.dot.depth > 1:
-            return super().expand_vectors(r, panel)
+            return self.expand_vector(r, panel, 0)
         rows, lanes = self.decompressor.rows, self.unit.lanes
         code: Code = [zero(self.unit.reg(r[4]))] if rows.nibbles else []  # in place of how shuffles order lanes
         code += self.parameters(r, Affine(), by_channel=False)
