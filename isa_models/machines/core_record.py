@@ -130,6 +130,14 @@ class TileRests:
 
 
 @dataclass(frozen=True, slots=True)
+class Translation:
+    """How many pages a core has the addresses of, and the cycles of one more where it goes through as many."""
+
+    pages: float = inf
+    cycles: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class TileCrossing:
     """How much longer a load of a tile takes for rows that cross from a line to the next.
 
@@ -353,6 +361,7 @@ class Core:
     other_unit: OtherUnit = OtherUnit()
     tile_rests: TileRests = TileRests()
     tile_crossing: TileCrossing = TileCrossing()
+    translation: Translation = Translation()
     late_results: LateResults = LateResults()
     bypass: Bypass = Bypass()
     narrow_masks: NarrowMasks = NarrowMasks()

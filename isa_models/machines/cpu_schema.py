@@ -28,6 +28,7 @@ from isa_models.machines.core_record import (
     ThirdOperands,
     TileCrossing,
     TileRests,
+    Translation,
 )
 from isa_models.machines.cpu_record import AMX_ACCUMULATIONS, CacheLevel, Dram, Frequency, Machine
 from isa_models.machines.instruction_row import InstructionTiming
@@ -127,6 +128,7 @@ def _core(table: Table) -> Core:
         crowding=_crowding(table) if table.has("crowding") else (),
         other_unit=_optional(table, "other_unit", _other_unit, OtherUnit()),
         tile_rests=_optional(table, "tile_rests", _tile_rests, TileRests()),
+        translation=_optional(table, "translation", _translation, Translation()),
         tile_crossing=_optional(table, "tile_crossing", _tile_crossing, TileCrossing()),
         late_results=_optional(table, "late_results", _late_results, LateResults()),
         bypass=_optional(table, "bypass", _bypass, Bypass()),
@@ -247,6 +249,11 @@ def _tile_rests(table: Table) -> TileRests:
     table.provenance()
     cycles = {name: table.number(name, 0, 10**6) for name in ("after", "store", "product")}
     return TileRests(**cycles, awake=table.strings("awake"))
+
+
+def _translation(table: Table) -> Translation:
+    table.provenance()
+    return Translation(table.number("pages", 1, 10**9), table.number("cycles", 0, 10**4))
 
 
 def _tile_crossing(table: Table) -> TileCrossing:

@@ -175,11 +175,13 @@ class Fetched:
         levels: Sequence[LevelTraffic],
         kinds: Mapping[str, int],
         ahead: Mapping[str, float],
+        walked: Mapping[str, float],
         store_queue: int = 0,
     ) -> list[Phase]:
         """The phases of a run; shorter ones than `least` instructions are none. `span` has the core's time of the same
-        parts, `levels` stand behind the caches; `kinds` and `ahead` are those of `memory.Transfers`. As many lines as
-        the `store_queue` holds stores wait there beside other work.
+        parts, `levels` stand behind the caches; `kinds` and `ahead` are those of `memory.Transfers`, `walked`
+        has shares of a scheduler (`walked.Walk`). As many lines as the `store_queue` holds stores wait there beside
+        other work.
         """
         spans = [(span, True), *_spans(span, iter(self.parts[1:]), least)]
         names = {name: number for number, name in enumerate(self.names)}
@@ -197,6 +199,8 @@ class Fetched:
             load_rate=[level.load_bytes_per_cycle for level in levels],
             store_rate=[level.store_bytes_per_cycle for level in levels],
             ahead_share=[ahead[name] for name in known],
+            of_scheduler=[walked.get(name, 0.0) for name in self.names],
+            awaited=[level.awaited for level in levels],
             **{name: [getattr(level, name) for level in levels] for name in told},
         )
         caches, tensors, parts = len(levels), len(self.names), len(self.parts)

@@ -51,6 +51,8 @@ class Flows(Keeping):
     exposed_walked: Floats
     exposed_streamed: Floats
     exposed_stored: Floats
+    awaited: Floats  # by level: cycles to a line that nothing fetches ahead, of WALKED tensors
+    of_scheduler: Floats  # by tensor: of WALKED ones, the share of a scheduler that waits for a line
     kinds: Ints  # by tensor
     aheads: int
     ahead: Ints
@@ -63,7 +65,7 @@ class Flows(Keeping):
     busy: Floats  # by phase and level
     shown: Floats
     streamed: Floats  # the same of tensors that are STREAMED
-    stored: Floats  # the same of tensors that are STORED
+    stored: Floats  # the same of tensors that are STORED, and WALKED
     tiled: Floats  # the same of tensors that are TILED
     waiting: Floats  # cycles in which lines that tiles are stored to wait for each other
 
@@ -259,16 +261,32 @@ class Flows(Keeping):
                 of_streamed = self.of_kind(level, demand, STREAMED)
             rest = every - (of_asked + of_walked + of_stored + of_tiles + of_ahead + of_streamed)
             shown = self.exposed[level] * rest + self.exposed_asked[level] * of_asked
-            shown += self.exposed_walked[level] * of_walked + self.exposed_fetched[level] * of_ahead
+            shown += self.exposed_fetched[level] * of_ahead
             self.shown[at] += shown
             self.streamed[at] += self.exposed_streamed[level] * of_streamed
             behind = of_tiles if level > 0 else min(of_tiles, every - of_tiles)  # loads wait behind stores
-            self.stored[at] += self.exposed[level] * of_stored
+            walks = max(of_walked, self.awaiting(level, demand, core, near))
+            self.stored[at] += self.exposed[level] * of_stored + self.exposed_walked[level] * walks
             wait = self.exposed_stored[level] * behind
             if self.of_kind(level, demand, TILED_ASKED) > 0.0:  # lines come all the way at once, and the longest shows
                 self.tiled[at] = max(self.tiled[at], wait)
             else:
                 self.tiled[at] += wait
+
+    def awaiting(self, level: int, demand: int, core: float, near: int) -> float:
+        """The time that WALKED lines of a level are waited for beside the core's work on all lines of their tensors,
+        which the second cache hands up: those of a list `near`.
+        """
+        waits, base, all_ = 0.0, demand * self.tensors, near * self.tensors
+        for place in range(base, base + self.count[demand]):
+            tensor = self.tensor[place]
+            if self.kinds[tensor] == WALKED:
+                lines = self.fetched[place]
+                waits += lines * self.awaited[level] * self.of_scheduler[tensor]
+                for other in range(all_, all_ + self.count[near]):
+                    if self.tensor[other] == tensor:
+                        waits -= core * lines / self.fetched[other]
+        return waits
 
     def cycles(self, level: int, demand: int) -> float:
         """The time that a level takes for the lines of a demand at its rates."""

@@ -9,7 +9,7 @@ at a stride may meet in few of the cache's sets, which then decide.
 Assumed, and not seen in any figure: tensors that begin on a line; pages that lie in memory by chance, so that beyond
 the first cache only the place in a page tells the set; write allocation (a line that is stored to is fetched first),
 write back; hardware prefetching that hides latency at any stride, so that a transfer costs bandwidth alone; addresses
-translated in no time (docs/validation/memory.md has what pages cost).
+translated in no time, but where a column is read that has too many pages (`simdnn.timing.walked`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import itertools
 import operator
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import prod
 from typing import NamedTuple
@@ -31,9 +31,10 @@ from simdnn.timing.bundles import Dims, Lines
 from simdnn.timing.fetched import Fetched
 from simdnn.timing.flows import APART, ASKED, STORED, STREAMED, TILED, TILED_ASKED, WALKED
 from simdnn.timing.footprint import Region, crossing, keep_to_lines, moves_in_lines, parts
-from simdnn.timing.prefetched import streamed, walked
+from simdnn.timing.prefetched import streamed
 from simdnn.timing.spacing import Slower, Spacing
 from simdnn.timing.tile_rows import TileRows
+from simdnn.timing.walked import Walk, walked
 
 LINE_BYTES = 64  # that an instruction fetches ahead
 _WIDE, _NARROW = 512, 256  # bits of the widest registers, and without AVX-512
@@ -61,6 +62,7 @@ class LevelTraffic:
     exposed_walked: float = 0.0  # the same of lines that are read one of each row, which nothing fetches ahead
     exposed_streamed: float = 0.0  # the same of long runs of lines in order, beside no stores but near ones
     exposed_stored: float = 0.0  # the same of lines that tiles are stored to
+    awaited: float = 0.0  # cycles to a line that is walked to and that nothing fetches ahead; 0: as others
     slower: tuple[Slower, ...] = ()  # tensors whose stored lines take longer
     later: tuple[Slower, ...] = ()  # and those whose loaded lines do
     both_ways: bool = False  # whether it hands lines up and takes others at once
@@ -111,6 +113,7 @@ class Transfers:
     kind: KindOfCode
     loading: float = 0.0  # cycles that tiles take on their way to registers, where L1 holds them
     tiled: Program | None = None  # the program, where it works on tiles
+    walked: Mapping[str, Walk] = field(default_factory=dict)  # tensors that are read down a column
 
 
 def transfers(
@@ -145,6 +148,7 @@ def transfers(
         level = _level(outer.name, found, inner.line_bytes, rates, machine.confidence_of(*keys), exposed)
         missed = fetched.missed_of(place) if slower else {}
         level = level.taking(slower, missed, inner.line_bytes, place == 0) if slower else level
+        level = replace(level, awaited=outer.latency_cycles if outer.exposed_walked > outer.exposed else 0.0)
         levels.append(replace(level, later=spacing.loaded(outer)) if kind.tiles else level)
     last = machine.caches[-1]
     per_cycle = machine.dram.gb_s_core / ghz
@@ -153,7 +157,8 @@ def transfers(
     exposed = (machine.dram.exposed,) * 6
     levels.append(_level("DRAM", fetched.missed[-1], last.line_bytes, rates, confidence, exposed))
     ahead = _ahead(program, forms.fetching)
-    kinds = dict.fromkeys(walked(program), WALKED) | dict.fromkeys(apart, APART) | dict.fromkeys(asked, ASKED)
+    columns = walked(program)
+    kinds = dict.fromkeys(columns, WALKED) | dict.fromkeys(apart, APART) | dict.fromkeys(asked, ASKED)
     widest = _WIDE if "avx512_core" in machine.isa else _NARROW
     if kind.bits == widest and not kind.tiles and any([c.exposed_streamed != c.exposed for c in machine.caches]):
         kinds = dict.fromkeys(streamed(program, LONG * machine.core.reorder_buffer) - ahead.keys(), STREAMED) | kinds
@@ -161,7 +166,7 @@ def transfers(
         by_tiles = _tensors_of(program, forms.tiled)
         kinds = dict.fromkeys(_stored(program), STORED) | kinds
         kinds |= {name: TILED_ASKED if name in asked else TILED for name in by_tiles}
-    return Transfers(tuple(levels), fetched, kinds, ahead, kind, loading, program if rows else None)
+    return Transfers(tuple(levels), fetched, kinds, ahead, kind, loading, program if rows else None, columns)
 
 
 class _FormsMet(NamedTuple):

@@ -69,6 +69,7 @@ def overlap(machine: Machine, core: CoreTime, moved: Transfers, share: float = 1
             votes[own] -= phase.times * working
             votes[others[phase.levels.index(slowest)].level] += phase.times * slowest
     cycles = max(cycles, *(level.cycles for level in others))  # whose bytes are rounded
+    cycles += sum([walk.translating(machine.core) for walk in moved.walked.values()])
     gaps: tuple[Gap, ...] = ()
     if moved.tiled and machine.core.tile_rests.store:
         stage = LONG * machine.core.reorder_buffer
@@ -82,4 +83,5 @@ def phases(machine: Machine, span: Iteration, moved: Transfers, far: bool = Fals
     least, queue = LONG * machine.core.reorder_buffer, machine.core.store_queue
     near, *behind, last = moved.levels[1:]
     levels = [near, *(replace(level, exposed=0.0, exposed_streamed=0.0) if far else level for level in behind), last]
-    return moved.fetched.phases(span, least, levels, moved.kinds, moved.ahead, queue)
+    shares = {name: walk.of_scheduler(machine.core) for name, walk in moved.walked.items()}
+    return moved.fetched.phases(span, least, levels, moved.kinds, moved.ahead, shares, queue)

@@ -1,4 +1,4 @@
-"""Tensors by how well a core's prefetchers follow the loads that go through them."""
+"""Tensors whose lines are touched in order, which a core's prefetchers follow."""
 
 from __future__ import annotations
 
@@ -9,24 +9,10 @@ from math import prod
 from simdnn.program.records import Loop, Program, Straight
 from simdnn.timing.footprint import units_of
 
-_PART_OF_A_LINE = 128  # bits
-_FOLLOWED = 2048  # bytes from load to load that a prefetcher still follows (Intel's optimization manual)
-_WALK = 16  # rows at least: taps of a convolution are fewer
+FOLLOWED = 2048  # bytes from load to load that a prefetcher still follows (Intel's optimization manual)
+WALK = 16  # rows at least: taps of a convolution are fewer
 _TURNS = 64  # of a loop between whose steps others lie, which are gone through one by one
-_PAGE = 4096  # bytes, within which a prefetcher follows lines (Intel's optimization manual)
-
-
-def walked(program: Program) -> frozenset[str]:
-    """Tensors whose loads take a part of a line, row after row, farther apart than any prefetcher follows."""
-    found, units = set[str](), units_of(program)
-    for ops, loops in _straight(program.parts, ()):
-        if loops and len(loops[-1].parts) == 1 and loops[-1].extent >= _WALK:
-            for memory, stores, *_ in ops.alike:
-                if not stores and memory.bits <= _PART_OF_A_LINE:
-                    step = dict(memory.index.terms).get(loops[-1].var, 0)
-                    if abs(step) * units[memory.tensor] > _FOLLOWED:
-                        found.add(memory.tensor)
-    return frozenset(found)
+PAGE = 4096  # bytes, within which a prefetcher follows lines (Intel's optimization manual)
 
 
 def streamed(program: Program, near: float = 0) -> frozenset[str]:
@@ -34,7 +20,7 @@ def streamed(program: Program, near: float = 0) -> frozenset[str]:
     stores that are at most `near` instructions apart.
     """
     in_runs, others, units = defaultdict[str, int](int), set[str](), units_of(program)
-    for ops, loops in _straight(program.parts, ()):
+    for ops, loops in straight(program.parts, ()):
         tensors = {memory.tensor for memory, *_ in ops.alike}
         stores = any([stores for _, stores, *_ in ops.alike])
         if stores and not (loops and _length(loops[-1]) <= near):
@@ -50,7 +36,7 @@ def streamed(program: Program, near: float = 0) -> frozenset[str]:
             moves = dict(terms)
             steps = [(abs(moves.get(loop.var, 0)) * units[tensor], loop.extent) for loop in reversed(loops)]
             moved = sum([end - start for start, end in of_tensor]) * prod([loop.extent for loop in loops])
-            in_runs[tensor] += moved if _run(of_tensor, steps) > _PAGE else -moved
+            in_runs[tensor] += moved if _run(of_tensor, steps) > PAGE else -moved
     return frozenset([tensor for tensor, more in in_runs.items() if more > 0 and tensor not in others])
 
 
@@ -76,7 +62,7 @@ def _run(pieces: list[tuple[int, int]], steps: Sequence[tuple[int, int]]) -> int
             continue
         twice = _joined([*runs, *[(start + step, end + step) for start, end in runs]])
         if len(twice) > len(runs):
-            if extent >= _WALK:
+            if extent >= WALK:
                 break
             continue
         if len(twice) == len(runs) == 1:
@@ -98,10 +84,10 @@ def _joined(pieces: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return found
 
 
-def _straight(parts: Sequence[Straight | Loop], loops: tuple[Loop, ...]) -> Iterator[tuple[Straight, tuple[Loop, ...]]]:
+def straight(parts: Sequence[Straight | Loop], loops: tuple[Loop, ...]) -> Iterator[tuple[Straight, tuple[Loop, ...]]]:
     """Straight code, and the loops around it from the outermost on."""
     for part in parts:
         if type(part) is Loop:
-            yield from _straight(part.parts, (*loops, part))
+            yield from straight(part.parts, (*loops, part))
         else:
             yield part, loops  # type: ignore[misc]  # ops
