@@ -60,6 +60,11 @@ class LinesAtOnce(Product):
         self.all = together * (c.ow + c.kw - 1) - (c.kw - 1)
         self.conv = replace(c, ih=blocks + c.kh - 1, iw=self.all + c.kw - 1, padding=(0, 0, 0, 0))
 
+    @property
+    def short(self) -> int:
+        """Channels that fill a part of a tile's row, which lie close in the copy; 0 where they fill whole ones."""
+        return self.ic if self.ic < self.dot.whole and self.ic % self.dot.depth == 0 else 0
+
     def stored_rows(self, rows: int) -> int:
         return -(-rows * self.together * self.image.ow // self.all)
 
@@ -68,7 +73,8 @@ class LinesAtOnce(Product):
         c = self.image
         found = source_steps(c, self.unit, self.dot, self.options.order, False)
         s = Source(c.src, self.dot.src, c.mb, c.ih, c.iw, c.groups, self.ic, self.ic)
-        lines, pixel = PixelLines(s, c, self.together, False, found.ic), found.ic
+        pixel = self.short or found.ic
+        lines = PixelLines(s, c, self.together, False, pixel)
         return SourceSteps(s, "lines", 0, 0, pixel, 0, lines.row, pixel, c.kh, c.kw, found.ic, planes=lines)
 
 
@@ -92,12 +98,14 @@ def over_lines(name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulati
         product = LinesAtOnce(name, problem, unit, dot, options, together, count)
         return panels_first(tiled(product, accumulation, BufferedTiles))
 
+    short = ic if ic < dot.whole and ic % dot.depth == 0 else dot.whole
+    dwords = short // dot.depth
     count, rest = divmod(problem.oh, options.lines)
     if not count or rest * (problem.ow + problem.kw - 1) <= _BLOCK + problem.kw:  # no whole tiles
         count = -(-problem.oh // options.lines)
-        return by_lines(blocks(-(-problem.oh // count), count).program, TILE_ROWS)
-    whole = by_lines(blocks(options.lines, count).program, TILE_ROWS)
-    return followed(whole, by_lines(blocks(rest, 1).program, TILE_ROWS)) if rest else whole
+        return by_lines(blocks(-(-problem.oh // count), count).program, dwords)
+    whole = by_lines(blocks(options.lines, count).program, dwords)
+    return followed(whole, by_lines(blocks(rest, 1).program, dwords)) if rest else whole
 
 
 def followed(whole: Program, last: Program) -> Program:

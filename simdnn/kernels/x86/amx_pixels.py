@@ -243,11 +243,13 @@ def _within(statements: Sequence[Statement], columns: int) -> Code:
 
 
 def _as_wide(load: Op, columns: int) -> Op:
-    """A load of a tile of pixels with rows of some columns, and any other op as it is."""
+    """A load of a tile of pixels with rows of some columns, of weights with as many rows, and any other op as it is."""
     memory = load.memory
-    if memory is None or memory is load.dst or memory.tensor != "lines" or memory.rows == 1:
+    if memory is None or memory is load.dst or memory.rows == 1 or memory.tensor not in ("lines", "wei"):
         return load
-    return replace(load, srcs=(replace(memory, lanes=memory.rows * columns), *load.srcs[1:]))
+    rows = memory.rows if memory.tensor == "lines" else columns
+    lanes = rows * (columns if memory.tensor == "lines" else _COLUMNS)
+    return replace(load, srcs=(replace(memory, rows=rows, lanes=lanes), *load.srcs[1:]))
 
 
 def panels_first(gemm: Gemm) -> Gemm:
