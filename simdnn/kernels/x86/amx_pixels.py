@@ -90,7 +90,11 @@ class PixelLines:
             place = i * self.row + (x + first) * self.apart
             line += loop("x", edge, fill_zero(unit, "lines", s.read, place, s.ic, "f", "z")) if edge else []
         line += loop("x", p.iw, copied(unit, kind, (s.tensor, stored), ("lines", at), s.ic))
-        return nest([("n", p.mb), ("y", blocks), ("g", p.groups)], loop("i", count, line))
+        beyond, whole = self.copied - count, i * self.row + x * self.apart  # of the padding alone
+        empty: Code = [zero(unit.reg("z"))]
+        empty += loop("x", self.wide, fill_zero(unit, "lines", s.read, whole + count * self.row, s.ic, "f", "z"))
+        body = [*loop("i", count, line), *(loop("i", beyond, empty) if beyond > 0 else [])]
+        return nest([("n", p.mb), ("y", blocks), ("g", p.groups)], body)
 
 
 class FewChannels(Product):
