@@ -53,11 +53,11 @@ def everything(
     tree, core = parts(program), core_time(program, target)
     caches = [replace(cache, size_bytes=size, ways=ways) for cache, size in zip(target.caches, sizes, strict=True)]
     found = kind(tree, caches, cold, parts(program) if ways else None, some)
-    levels = [replace(level, exposed=0.3) for level in transfers(program, target).levels[1:]]
+    levels = [replace(level, exposed=0.3, awaited=60.0) for level in transfers(program, target).levels[1:]]
     shares = dict.fromkeys(reversed(some), 0.7)
     kinds = {tensor.name: number % (STREAMED + 1) for number, tensor in enumerate(program.tensors)}
     kinds |= dict.fromkeys(cold, ASKED)
-    return found.missed, found.stays(), found.phases(core.span, 2000, levels, kinds, shares)
+    return found.missed, found.stays(), found.phases(core.span, 2000, levels, kinds, shares, shares)
 
 
 @examples(60)
@@ -81,7 +81,7 @@ def test_as_many_phases_as_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     core, moved = core_time(program, target), transfers(program, target, cold=("A", "B"))
 
     def phases() -> list[Phase]:
-        return moved.fetched.phases(core.span, 2000, moved.levels[1:], {}, {})
+        return moved.fetched.phases(core.span, 2000, moved.levels[1:], {}, {}, {})
 
     every = phases()
     monkeypatch.setattr(fetched, "_PHASES", 1)
