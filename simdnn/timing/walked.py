@@ -1,7 +1,7 @@
 """Tensors that are read down a column, a part of a line of each row: what their lines, and their pages, are waited for.
 
 Where rows are farther apart than any prefetcher follows, all of the outer caches' time shows
-(`CacheLevel.exposed_walked`). Where few of them lie in a page nothing asks for a line before its load does, which waits
+(`CacheLevel.exposed_walked`). Where no more than two lie in a page nothing asks for a line before its load does, which waits
 for all of its way: as many are under way as the scheduler holds what is made of a row (`Walk.of_scheduler`), and what
 the core does meanwhile hides as much (`flows.Flows.awaiting`). Where a column has as many pages as the core keeps the
 places of, and other data want some, each costs a walk through the tables of pages, in every column (`Translation`).
@@ -24,11 +24,14 @@ from simdnn.timing.prefetched import FOLLOWED, PAGE, WALK, straight
 
 _LINE = 64  # bytes
 _PART_OF_A_LINE = 128  # bits
-_FEW = 4  # rows of a page: of fewer nothing fetches lines ahead (4 are as others: rows of nibbles 1024 bytes apart)
+_FEW = (
+    2  # rows of a page: a third one would show a prefetcher where they lead (rows of nibbles 1216 to 1856 bytes apart
+)
+# are 5.6 % off so, 7.0 where four are few)
 
 
 class Walk(NamedTuple):
-    """A tensor's rows: operations that wait for one, 0 where prefetchers see several in a page; pages of a column, and
+    """A tensor's rows: operations that wait for one, 0 where prefetchers see more than two in a page; pages of a column, and
     columns.
     """
 
@@ -59,7 +62,7 @@ def walked(program: Program) -> Mapping[str, Walk]:
             steps = [(abs(moves.get(loop.var, 0)) * unit, loop.extent) for loop in reversed(loops)]
             if steps[0][0] > FOLLOWED:
                 rows = len({constant * unit // _LINE for constant in constants})
-                alone = steps[0][0] / rows > PAGE / _FEW
+                alone = steps[0][0] / rows >= PAGE / _FEW
                 waiting = sum([not _is_plain(op) for op in ops]) / rows if alone else 0.0
                 found[memory.tensor] = Walk(waiting, *pages(steps))
     return found

@@ -406,7 +406,7 @@ def test_of_lines_that_nothing_fetches_ahead_all_time_shows() -> None:
 
 def test_what_is_made_of_a_row_fills_the_scheduler_while_its_line_is_awaited() -> None:
     """97 entries hold three rows of 32 operations, so 140 cycles bring three lines; the core's own work goes on beside
-    that. Where four rows lie in a page lines are fetched as others, and in the second cache nothing waits.
+    that. Where three rows lie in a page lines are fetched as others, and in the second cache nothing waits.
     """
     spr, rows = machine("spr"), 4096
     known = replace(spr, core=replace(spr.core, translation=Translation()))
