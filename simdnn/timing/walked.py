@@ -1,10 +1,11 @@
 """Tensors that are read down a column, a part of a line of each row: what their lines, and their pages, are waited for.
 
 Where rows are farther apart than any prefetcher follows, all of the outer caches' time shows
-(`CacheLevel.exposed_walked`). Where no more than two lie in a page nothing asks for a line before its load does, which waits
-for all of its way: as many are under way as the scheduler holds what is made of a row (`Walk.of_scheduler`), and what
-the core does meanwhile hides as much (`flows.Flows.awaiting`). Where a column has as many pages as the core keeps the
-places of, and other data want some, each costs a walk through the tables of pages, in every column (`Translation`).
+(`CacheLevel.exposed_walked`). Where no more than two of them lie in a page nothing asks for a line before its load
+does, which waits for all of its way: as many are under way as the scheduler holds what is made of a row
+(`Walk.of_scheduler`), and what the core does meanwhile hides as much (`flows.Flows.awaiting`). Where a column has as
+many pages as the core keeps the places of, and other data want some, each costs a walk through the tables of pages, in
+every column (`Translation`).
 
     >>> pages([(4096, 64), (262144, 32), (32, 64)])  # 64 columns of 2048 rows, 4096 bytes apart
     (2048, 64)
@@ -24,16 +25,11 @@ from simdnn.timing.prefetched import FOLLOWED, PAGE, WALK, straight
 
 _LINE = 64  # bytes
 _PART_OF_A_LINE = 128  # bits
-_FEW = (
-    2  # rows of a page: a third one would show a prefetcher where they lead (rows of nibbles 1216 to 1856 bytes apart
-)
-# are 5.6 % off so, 7.0 where four are few)
+_FEW = 2  # rows of a page: a third one would show a prefetcher where they lead
 
 
 class Walk(NamedTuple):
-    """A tensor's rows: operations that wait for one, 0 where prefetchers see more than two in a page; pages of a column, and
-    columns.
-    """
+    """A tensor: operations that wait for a row, 0 where a page has more of them; pages of a column, and columns."""
 
     waiting: float
     pages: int
