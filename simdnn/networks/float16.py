@@ -183,18 +183,32 @@ def transpile_float16(
     proto, folder = read(model)
     graph = graph_of(proto, folder)  # everything that makes a model unfit is found here
     made = expanded(proto)
-    made.ir_version = max(made.ir_version, _IR)
     inline_data(made.graph, folder)
     names = names_of(made.graph)
-    made, stuck = raised(made, _BF16_OPSET) if dtype == "bf16" else (made, "")
+    made, stuck = with_room(made, dtype)
     report = _Transpiler(made, dtype, _reasons(keep, graph), patterns_of(only, names), stuck).run()
     report.activations = _overflowing(Network(graph), calibration, dtype)
     _store_report(made, report)
+    _warn(report)
+    return made
+
+
+def with_room(model: onnx.ModelProto, dtype: str) -> tuple[onnx.ModelProto, str]:
+    """The model, brought to an operator set that has `dtype` where it can be; why it cannot, else ""."""
+    model.ir_version = max(model.ir_version, _IR)
+    return raised(model, _BF16_OPSET) if dtype == "bf16" else (model, "")
+
+
+def convert(model: onnx.ModelProto, dtype: str, only: Sequence[str], stuck: str = "") -> None:
+    """Put the nodes that `only` matches into `dtype`, in place, of a model that is sound and has room for it."""
+    _warn(_Transpiler(model, dtype, BLOCKED, only, stuck).run())
+
+
+def _warn(report: Float16Report) -> None:
     for kind, found in (("parameters", report.overflow), ("tensors of the calibration data", report.activations)):
         if found:
             worst = ", ".join(f"{name} ({count})" for name, count in list(found.items())[:5])
-            warnings.warn(f"{dtype} overflow to infinity in {len(found)} {kind}: {worst}", RuntimeWarning, 2)
-    return made
+            warnings.warn(f"{report.dtype} overflow to infinity in {len(found)} {kind}: {worst}", RuntimeWarning, 3)
 
 
 def _reasons(keep: object, graph: Graph) -> Mapping[str, str]:
@@ -202,9 +216,7 @@ def _reasons(keep: object, graph: Graph) -> Mapping[str, str]:
     if isinstance(keep, (str, bytes)) or not isinstance(keep, Collection):
         raise InvalidArgument(f"keep={shortly(keep)}; a list of operators and nodes' names is needed, as ['Softmax']")
     known = {node.name for node in graph.nodes} | {node.op for node in graph.nodes} | {op for _, op in OPERATORS}
-    every = {
-        schema.name for schema in onnx_package().defs.get_all_schemas()
-    }  # other tools' lists have some that are not run here
+    every = schemas.names()  # other tools' lists have some that are not run here
     for name in keep:
         if name not in known and name not in every:
             raise InvalidArgument(

@@ -14,13 +14,14 @@ from __future__ import annotations
 import glob
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from isa_models import Unimplemented
 from isa_models.machines.loader import AnyMachine
 from simdnn.networks.constant_weights import settled
-from simdnn.networks.float16 import transpile_float16
+from simdnn.networks.float16 import convert, with_room
 from simdnn.networks.fold import folded
 from simdnn.networks.graph_run import NodePlace
 from simdnn.networks.large_tensors import Shelf, lying
@@ -28,7 +29,7 @@ from simdnn.networks.load import DOMAINS, Loaded, onnx_package, read
 from simdnn.networks.network import Network, load
 from simdnn.networks.onnx_rewriting import PRODUCTS, expanded, fresh, inline_data, node_name
 from simdnn.networks.precision import Mode
-from simdnn.networks.quantize import Ranges, quantize_onnx, why_floats
+from simdnn.networks.quantize import Ranges, requantized, why_floats
 from simdnn.networks.tensors import array_of, packed
 from simdnn.primitives import Attr
 
@@ -49,6 +50,17 @@ class Mixable:
     layers: tuple[str, ...]  # products, in order
     above: Mapping[str, frozenset[str]]  # the nearest layers that each node reads from, a layer too
     below: Mapping[str, frozenset[str]]  # and those that read from it
+
+    @cached_property
+    def _roomy(self) -> dict[str, tuple[onnx.ModelProto, str]]:
+        return {}
+
+    def with_room(self, dtype: str) -> tuple[onnx.ModelProto, str]:
+        """A copy of the model in an operator set that has f16 or bf16, which is found once; why there is none."""
+        if dtype not in self._roomy:
+            self._roomy[dtype] = with_room(expanded(self.model), dtype)
+        model, stuck = self._roomy[dtype]
+        return expanded(model), stuck
 
     @property
     def convolutions(self) -> frozenset[str]:
@@ -145,29 +157,30 @@ def rewritten(mixed: Mixable, mode: Mode, ranges: Ranges) -> onnx.ModelProto:
     for dtype in _NARROW:
         layers = {layer for layer, one in own.items() if one.src == dtype}
         if layers:
-            model = transpile_float16(model, dtype=dtype, only=_exactly([*layers, *_followers(mixed, layers)]))
+            model, stuck = mixed.with_room(dtype) if model is mixed.model else with_room(expanded(model), dtype)
+            convert(model, dtype, _exactly([*layers, *_followers(mixed, layers)]), stuck)
             casts = [node for node in model.graph.node if node.op_type == "Cast"]
             known |= {n.output[0]: known[n.input[0]] for n in casts if n.input[0] in known and n.output[0] not in known}
     for one in dict.fromkeys(own.values()):
         only = _exactly(layer for layer in own if own[layer] == one)
         if one.is_integer:
-            model = quantize_onnx(model, known, per_channel=not one.per_tensor, sources=one.src, only=only)
+            model = requantized(model, known, per_channel=not one.per_tensor, sources=one.src, only=only)
         elif one.stores:
-            model = quantize_onnx(model, scheme="weights", only=only, **storage_of(one))
+            model = requantized(model, {}, scheme="weights", only=only, **storage_of(one))
     return model
 
 
 def placed(network: Network, mode: Mode, machine: AnyMachine, cap: str | None) -> dict[str, NodePlace]:
     """Where each node of a rewritten model runs."""
     nodes = [(node.name, node.inputs, node.outputs) for node in network.graph.nodes]
-    layers = [name for name, _, _ in nodes if name in mode.by_layer]
-    above, below = around(nodes, layers)
+    own = {name: mode.isa_at(name, machine, cap) for name, _, _ in nodes if name in mode.by_layer}
+    above, below = around(nodes, own)
     found = {}
     for name, _, _ in nodes:
-        if name in layers:
-            found[name] = NodePlace(mode.isa_at(name, machine, cap), attr_of(mode.of_layer(name)))
+        if name in own:
+            found[name] = NodePlace(own[name], attr_of(mode.of_layer(name)))
         else:
-            caps = {mode.isa_at(layer, machine, cap) for layer in above[name] | below[name]}
+            caps = {own[layer] for layer in above[name] | below[name]}
             found[name] = NodePlace(caps.pop() if len(caps) == 1 else cap, Attr())
     return found
 

@@ -23,12 +23,14 @@ from simdnn.late import frames, pd
 from simdnn.networks.float16 import float16_report, transpile_float16
 from simdnn.networks.graph_run import Watch
 from simdnn.networks.judging import NO_FLOATS, Judging, Metric, error_of, floats_of
+from simdnn.networks.load import graph_of
 from simdnn.networks.mixed import Mixable, attr_of, mixable, placed, rewritten, storage_of
 from simdnn.networks.model import Node
 from simdnn.networks.narrow_weights import NarrowMode
 from simdnn.networks.network import Network, load
 from simdnn.networks.ops.quantized import stands_for
 from simdnn.networks.ops.registry import QUANTIZED
+from simdnn.networks.passes.qdq import fused
 from simdnn.networks.precision import (
     ANY_ISA,
     GPUS,
@@ -106,7 +108,8 @@ def in_recipe(calibrated: Calibrated, mode: Mode) -> Network:
     check_recipe(calibrated, mode)
     ranges = calibrated.ranges if any(one.is_integer for one in mode.parts) else {}
     with calibrated.mixable.shelf:
-        return load(rewritten(calibrated.mixable, mode, ranges))
+        made = rewritten(calibrated.mixable, mode, ranges)
+        return Network(fused(graph_of(made, None)), made)  # what `load` checks beside this is known of the model
 
 
 def check_recipe(calibrated: Calibrated, mode: Mode) -> None:

@@ -11,7 +11,7 @@ Krishnamoorthi, "Quantizing deep convolutional networks for efficient inference"
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
 from os import PathLike
 from pathlib import Path
@@ -113,20 +113,24 @@ def quantize_onnx(
     known = {n: a for n, a in graph.constants.items() if a.dtype == np.float32}
     writer = _Writer(made, known, per_channel, sources, ranges)
     wanted = asked(patterns_of(only, [*names, *(node.name for node in made.graph.node)]))
-    for position, node in enumerate(list(made.graph.node)):
-        product = node.op_type in PRODUCTS and node.domain in DOMAINS
-        if not product or not wanted(node_name(node, position)) or writer.lack(node):
-            writer.nodes.append(node)
-        elif scheme == "static":
-            writer.static(node)
-        elif scheme == "dynamic":
-            writer.dynamic(node)
-        elif weights in NARROW_MODES:
-            writer.blocks(node, NARROW_MODES[weights])
-        else:
-            writer.packed(node, _BITS[weights], group)
-    writer.finish()
-    return made
+    return writer.run(wanted, scheme, weights, group)
+
+
+def requantized(
+    model: onnx.ModelProto,
+    ranges: Ranges,
+    *,
+    scheme: str = "static",
+    per_channel: bool = True,
+    sources: str = "u8",
+    weights: str = "s8",
+    group: int = 32,
+    only: Sequence[str],
+) -> onnx.ModelProto:
+    """As `quantize_onnx`, of a model that is sound: folded, its nodes named, its weights inside or on an open shelf."""
+    made = _with_room(model, None, weights)
+    known = {t.name: array_of(t, None) for t in made.graph.initializer if t.data_type == 1 and t.data_location}
+    return _Writer(made, known, per_channel, sources, _checked(ranges)).run(asked(only), scheme, weights, group)
 
 
 def _with_room(proto: onnx.ModelProto, folder: Path | None, weights: str) -> onnx.ModelProto:
@@ -245,6 +249,24 @@ class _Writer:
         self.nodes: list[Any] = []
         self.taken = {n for node in self.graph.node for n in (*node.input, *node.output)} | set(self.known)
         self.quantized: dict[str, str] = {}
+
+    def run(self, wanted: Callable[[str], bool], scheme: str, weights: str, group: int) -> onnx.ModelProto:
+        """The model, the wanted nodes of it by a scheme."""
+        for position, node in enumerate(list(self.graph.node)):
+            product = node.op_type in PRODUCTS and node.domain in DOMAINS
+            if not product or not wanted(node_name(node, position)) or self.lack(node):
+                self.nodes.append(node)
+            elif scheme == "static":
+                self.static(node)
+            elif scheme == "dynamic":
+                self.dynamic(node)
+            elif weights in NARROW_MODES:
+                self.blocks(node, NARROW_MODES[weights])
+            else:
+                self.packed(node, _BITS[weights], group)
+        self.finish()
+        made: onnx.ModelProto = self.model
+        return made
 
     def lack(self, node: Any) -> str:
         """Why a product stays as it is; "" where its weights are constant and of a shape that the schemes know."""

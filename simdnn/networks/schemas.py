@@ -4,7 +4,7 @@ asks for.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 _MANY = 1000  # more inputs than a schema without an end counts
@@ -21,6 +21,14 @@ def find(name: str, version: int, domain: str = "") -> Any:
         return onnx.defs.get_schema(name, version, domain)
     except Exception:  # what the C++ side raises has no documented type
         return None
+
+
+@cache
+def names() -> frozenset[str]:
+    """The operators of all operator sets that the onnx package has records of."""
+    import onnx.defs
+
+    return frozenset(schema.name for schema in onnx.defs.get_all_schemas())
 
 
 def wrong_inputs(proto: Any, version: int, domain: str) -> str:
