@@ -29,6 +29,7 @@ DELAY = 1.0  # seconds before a line is shown
 _SOON, _EVERY = 0.5, 0.1  # seconds after which `Late` tells first, and tells again
 _TELLING = 5.0  # seconds of work that tell how long the rest takes
 _BEAT = 0.25  # seconds between two looks at the lines that are open
+_SILENT = 3.0  # seconds that nothing is told for, after which a line counts them
 _WIDTH = 79
 
 
@@ -73,6 +74,7 @@ class ProgressLine:
     def __init__(self, stream: Any, work: str = "") -> None:
         self.stream, self.text, self.work, self.drawn = stream, "", work, False
         self._from: float | None = None  # when there was something to tell
+        self._told = 0.0  # when something was told last
         self._begun = (0.0, sys.maxsize)  # when the work began, and what was done then
         self._lock = threading.Lock()
         if work:
@@ -84,7 +86,7 @@ class ProgressLine:
             self._begun = now, done
         start, before = self._begun
         left = remaining(now - start, done - before, total - done)
-        self.text = f"{done}/{total} {what}{left}"
+        self.text, self._told = f"{done}/{total} {what}{left}", monotonic()
         if self.drawn:
             self._draw()
         elif self._from is None:
@@ -96,13 +98,17 @@ class ProgressLine:
 
     def beat(self) -> None:
         """Draw the line where it is time: first after `DELAY`, then where nobody tells how far the work is."""
-        if self._from is not None and monotonic() - self._from >= DELAY and not (self.drawn and self.text):
+        now = monotonic()
+        shown = self.drawn and self.text and now - self._told < _SILENT
+        if self._from is not None and now - self._from >= DELAY and not shown:
             self._draw()
 
     def _draw(self) -> None:
         with self._lock:
-            spent = monotonic() - (self._from or 0.0)
-            text = self.text or (f"{self.work}, {spent:.0f} s" if self.work else "")
+            now = monotonic()
+            text = self.text or (f"{self.work}, {now - (self._from or 0.0):.0f} s" if self.work else "")
+            if self.text and now - self._told >= _SILENT:
+                text = f"{text[: _WIDTH - 9]} ({now - self._told:.0f} s)"
             if text:
                 self.drawn = True
                 print(f"\r{text[:_WIDTH]:{_WIDTH}}", end="", file=self.stream, flush=True)

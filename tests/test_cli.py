@@ -253,7 +253,10 @@ def test_failures_on_the_way(small: str, monkeypatch: pytest.MonkeyPatch, capsys
     for error, status in ((SimdnnError("two\nlines"), 1), (OSError(28, "No space left"), 1), (MemoryError(), 1)):
         monkeypatch.setattr(run_kinds, "run_table", raising(error))
         assert main(["run", small]) == status
-        error_line(capsys)
+        assert ("memory is too small" in error_line(capsys)) is isinstance(error, MemoryError)
+    monkeypatch.setattr("simdnn.cli.explain.memory_bytes", lambda: 1 << 12)
+    assert main(["explain", "matmul", "64x64:64x64", "--at", "0,0"]) == 2
+    assert error_line(capsys).endswith("simdnn bench --matmul --mode=P 64x64:64x64\n")
     monkeypatch.setattr(run_kinds, "run_table", raising(KeyboardInterrupt()))
     assert main(["run", small]) == 130
 

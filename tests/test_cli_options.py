@@ -121,6 +121,7 @@ def test_an_option_that_says_nothing_is_refused(
         (["explain", "matmul", "--src", "a.npy", "--weights", "b.npy", "--at", "0,0", "--seed", "1"], "--seed is for"),
         (["analyze", "-", "--seed", "1"], "belong to --values"),
         (["study", "none.toml", "--jobs", "2", "--dask", "tcp://host:1"], "--jobs is for workers on this host"),
+        (["lint", "digits", "--seed", "1"], "nothing is drawn for a layer table"),
         (["tune", "cancer", "--jobs", "2", "--dask", "tcp://host:1"], "--jobs is for workers on this host"),
     ],
 )

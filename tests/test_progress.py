@@ -69,6 +69,8 @@ def test_a_line_is_shown_in_a_terminal_and_wiped(monkeypatch: pytest.MonkeyPatch
     with progress.shown() as told:
         told(0, 2, "first")
         assert shows(terminal, "0/2 first")
+        monkeypatch.setattr(progress, "_SILENT", 0.0)
+        assert shows(terminal, "0/2 first (0 s)")  # for so long nothing more was told
         told(1, 2, "second")
         with progress.shown() as inner:  # somebody around tells already
             inner(5, 9, "inside")

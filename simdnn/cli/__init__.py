@@ -179,7 +179,11 @@ def _main(argv: Sequence[str] | None) -> int:
     except (UnknownName, InvalidArgument) as error:
         _complain(str(error))
         return 2
-    except (SimdnnError, OSError, MemoryError) as error:
+    except MemoryError as error:
+        _complain(f"this host's memory is too small for it. {error}".removesuffix(". "))
+        _drop_output()
+        return 1
+    except (SimdnnError, OSError) as error:
         _complain(str(error) or type(error).__name__)
         _drop_output()
         return 1

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import codecs
 import collections
+import gzip
+import io
 import sys
 import textwrap
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
@@ -380,9 +384,14 @@ def _opened(log: Path) -> AbstractContextManager[TextIO]:
     if log.is_char_device():
         raise InvalidArgument(f"--from-verbose {str(log)!r}: a device, which has no lines that end; a file is needed")
     try:
-        return log.open(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise InvalidArgument(f"--from-verbose {str(log)!r}: {error.strerror}") from None
+        with log.open("rb") as file:
+            beginning = file.read(2)
+        if beginning == b"\x1f\x8b":
+            return io.StringIO(gzip.decompress(log.read_bytes()).decode("utf-8", "replace"))
+        wide = beginning in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # as PowerShell's > writes
+        return log.open(encoding="utf-16" if wide else "utf-8", errors="replace")
+    except (OSError, EOFError, zlib.error) as error:
+        raise InvalidArgument(f"--from-verbose {str(log)!r}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _log_line(found: Answer, item: Executed, headings: Mapping[str, int]) -> str:

@@ -6,6 +6,7 @@ import argparse
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from isa_models.errors import counted, unknown_name
 from isa_models.formats import fmt, name_of
 from isa_models.instruction import GPU_REGISTRY, Family
 from isa_models.plugins import with_failures
+from isa_models.readings.arrays import memory_bytes
 from simdnn.benchdnn.asked import task
 from simdnn.benchdnn.descriptors import Axis, conv_dims, matmul_dims
 from simdnn.benchdnn.options import Unread, read
@@ -281,6 +283,7 @@ def _operands(
             raise InvalidArgument("one problem, or --src and --weights, is needed, not both")
         rng = np.random.default_rng(whole("--seed", options.get("seed", "0")))
         src_shape, wei_shape, more = _shapes(primitive, words[0])
+        _check_drawn(primitive, words[0], src_shape, wei_shape)
         return _random(rng, src_shape, src_type), _random(rng, wei_shape, wei_type), more
     if "src" not in options or "weights" not in options:
         raise InvalidArgument("a problem is needed (64x512:512x64; ic16ih8oc8kh3ph1), or --src and --weights files")
@@ -347,6 +350,16 @@ def _shapes(primitive: str, text: str) -> tuple[tuple[int, ...], tuple[int, ...]
         "padding": (h.p, w.p, max(0, h.after), max(0, w.after)),
     }
     return (c.mb, c.ic, h.i, w.i), (c.oc, c.ic // c.groups, h.k, w.k), taps
+
+
+def _check_drawn(primitive: str, problem: str, *shapes: tuple[int, ...]) -> None:
+    """`InvalidArgument` where operands are more than this host's memory holds as they are drawn, 8 bytes a number."""
+    needed, limit = 8 * sum(map(prod, shapes)), memory_bytes()
+    if needed > limit:
+        raise InvalidArgument(
+            f"{problem}: drawing its operands takes {needed:.3g} bytes, and this host has {limit:.3g}; what it costs: "
+            f"simdnn bench --{primitive} --mode=P {problem}"
+        )
 
 
 def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Any:

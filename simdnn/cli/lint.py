@@ -59,6 +59,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of a kernel (1)")
     add_shape(parser)
     parser.add_argument("--feeds", type=Path, metavar="FILE.npz", help="inputs that int8 modes are calibrated with")
+    parser.add_argument("--seed", type=int, metavar="N", default=0, help="of data that are drawn in their place (0)")
     parser.add_argument(
         "--fail-on",
         type=comma_list,
@@ -103,6 +104,7 @@ def main(args: argparse.Namespace) -> int:
         feeds=feeds,
         shapes=shapes_of(args.shape),
         threads=args.threads,
+        seed=args.seed,
     )
     found = failures(frame, args.fail_on, args.slower_than)
     about = {str(key): value for key, value in frame.attrs.items()}

@@ -241,6 +241,8 @@ class Library:
     check_zero_points: Callable[[str, bool], None]
     #: (primitive, "scales" or "zero_points", argument, type) -> nothing: whether these may be stored in that type
     check_parameter_type: Callable[[str, str, str, str], None] = lambda primitive, kind, argument, dtype: None
+    #: (type) -> nothing: whether its kernel for compressed weights takes a destination's scale that is stored in it
+    check_scaled_dst: Callable[[str], None] = lambda dtype: None
     #: (a batch of products) -> nothing: whether the library is known to take it
     check_dimensions: Callable[[MatmulProblem], None] = lambda problem: None
     #: (problem of floats, its name for its choice) -> nothing: whether that takes a mode that is said of integers, too

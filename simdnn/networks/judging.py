@@ -16,7 +16,7 @@ from simdnn.networks.runner import Row
 from simdnn.networks.types import is_float
 
 Metric = Callable[[Any], float]  # of outputs by name, or of a list of them; larger is better
-NO_FLOATS = "no output holds floats, so there is no error to tell: labels or a metric judge it"
+NO_FLOATS = "no output holds floats, or all are empty, so there is no error to tell: labels or a metric judge it"
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,6 +38,7 @@ from simdnn.networks.sequential import prepare_layer
 from simdnn.networks.tables import TableLayer, select
 from simdnn.networks.unknown_orders import Elsewhere
 from simdnn.primitives import Attr
+from simdnn.primitives.checks import integer
 from simdnn.primitives.result import Estimate
 from simdnn.primitives.run import Target
 from simdnn.progress import Progress, each, shows
@@ -71,6 +72,7 @@ def lint(
     feeds: Mapping[str, Array] | Sequence[Mapping[str, Array]] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     threads: int = 1,
+    seed: int = 0,
     progress: Progress | None = None,
 ) -> pd.DataFrame:
     """The kernels of a model's nodes on some machines, or under some ISA caps: a row a node, machine, cap and mode.
@@ -79,8 +81,8 @@ def lint(
     known of a trained network alone. Where no machine is named, one that has all caps of `isa` is taken. `modes`: names
     of precision modes; None: those that make sense under the cap, of an integer model "as stored" and, where that need
     not be exact, "int8-exact".
-    `dispatch`: "onednn", or "fastest"; GPUs always have the latter. `feeds` calibrate int8 modes (random ones);
-    `shapes` are sizes that the model leaves open (1).
+    `dispatch`: "onednn", or "fastest"; GPUs always have the latter. `feeds` calibrate int8 modes (random ones,
+    drawn from `seed`); `shapes` are sizes that the model leaves open (1).
 
     Columns: node, op, machine, isa, mode, implementation; reference (left to the library's reference implementation,
     a loop that can take a thousand times as long); saturates and inexact (of integers, for any source: True, `witness`
@@ -104,7 +106,7 @@ def lint(
     if not isinstance(shapes, Mapping | None):
         raise InvalidArgument(f"shapes={shapes!r:.60}; a dict of sizes by input name is needed")
     modes = None if modes is None else _listed(modes)
-    subject = _subject(model, feeds, shapes or {})
+    subject = _subject(model, feeds, shapes or {}, integer("seed", seed, 0))
     rows: list[Row] = []
     rules: dict[str, str] = {}
     left_out: dict[str, str] = {}
@@ -184,13 +186,17 @@ def _rank(cap: str) -> int:
 
 
 # -- what is looked at -------------------------------------------------------------------------------------------------
-def _subject(model: Any, feeds: Any, shapes: Mapping[str, Sequence[int]]) -> _Model | _Table:
+def _subject(model: Any, feeds: Any, shapes: Mapping[str, Sequence[int]], seed: int) -> _Model | _Table:
     if isinstance(model, str) and model in workloads.REAL_NETWORKS and model not in workloads.names():
         model = workloads.REAL_NETWORKS[model].model()
     if isinstance(model, str) and (model in workloads.names() or model.endswith(".csv") or "." not in model):
+        if seed:
+            raise InvalidArgument(f"seed={seed}: nothing is drawn for a layer table")
         trained = workloads.NETWORKS[model]() if model in workloads.NETWORKS else None
         return _Table(workloads.load(model), trained)
-    return _Model.of(model, feeds, shapes)
+    if seed and feeds is not None:
+        raise InvalidArgument(f"seed={seed}: nothing is drawn where feeds are given")
+    return _Model.of(model, feeds, shapes, seed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,11 +255,11 @@ class _Model:
     unfit: dict[str, str] = field(default_factory=dict)
 
     @staticmethod
-    def of(model: Model, feeds: Any, shapes: Mapping[str, Sequence[int]]) -> _Model:
+    def of(model: Model, feeds: Any, shapes: Mapping[str, Sequence[int]], seed: int) -> _Model:
         network = load(model)
         if feeds is None:
             sizes, taken = network.sizes(shapes)
-            return _Model(network, Calibrated(model, [random_feeds(network, shapes, 0)]), sizes, tuple(taken))
+            return _Model(network, Calibrated(model, [random_feeds(network, shapes, seed)]), sizes, tuple(taken))
         data = listed_feeds("feeds", feeds)
         return _Model(network, Calibrated(model, data), data[0], ())
 

@@ -146,7 +146,7 @@ def in_mode(calibrated: Calibrated, mode: Mode, only: Sequence[str] = ("*",)) ->
     if mode.is_integer:
         narrow = quantize_onnx(model, calibrated.ranges, per_channel=not mode.per_tensor, sources=mode.src, only=only)
         if not any(node.op_type == "QuantizeLinear" for node in narrow.graph.node):
-            why = why_floats(model, "a source that is computed from constants")
+            why = why_floats(model, "a source that is empty, or computed from constants")
             raise Unimplemented(f"nothing here can be quantized: {why}")
         return load(narrow), attr_of(mode)
     if mode.stores:

@@ -124,7 +124,11 @@ class Network(Alike, Loaded, InNotebooks):
             raise InvalidArgument(f"a shape for {unknown[0]!r}; the inputs are {', '.join(map(str, self.inputs))}")
         for port in self.inputs:
             if port.name not in given:
-                if port.dims is None or port.kind != "tensor":
+                if port.kind != "tensor":
+                    raise InvalidArgument(
+                        f"input {port.name!r} is a {port.kind}, and tensors alone are drawn: feeds say it"
+                    )
+                if port.dims is None:
                     example = ",".join(map(str, port.example))
                     raise InvalidArgument(f"input {port} has no fixed rank; a shape is needed: {port.name}={example}")
                 taken += [dim for dim in port.dims if isinstance(dim, str) and dim not in sizes]

@@ -23,6 +23,7 @@ _OF_ONE_FORM = (
     "SkipLayerNormalization",
     "SkipSimplifiedLayerNormalization",
 )
+_IR = 4  # the first version whose initializers need not be inputs as well
 _SMALL = 1 << 10  # elements of an initializer that may be sizes, which shapes hang on
 
 
@@ -36,6 +37,10 @@ def raised(model: onnx.ModelProto, least: int) -> tuple[onnx.ModelProto, str]:
     if version(model) >= least:
         return model, ""
     package = onnx_package()
+    if model.ir_version < _IR:  # as the converter takes it where initializers are no inputs as well
+        old, model = model, package.ModelProto()
+        model.CopyFrom(old)
+        model.ir_version = _IR
     try:
         made = package.version_converter.convert_version(model, least)
         package.shape_inference.infer_shapes(

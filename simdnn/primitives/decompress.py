@@ -34,7 +34,7 @@ def decompression(
     if library:
         form = library.decompressed(problem, mode, scale, point, caps)
         if "dst" in given.scales and not form.reference:
-            library.check_parameter_type("compressed matmul", "scales", "dst", given.scales["dst"].param.dtype)
+            library.check_scaled_dst(given.scales["dst"].param.dtype)
         return Decompression((form.compute,), scale, point, form.reference)
     return Decompression(computes(given.shape.src, mode, "avx512_core_bf16" in caps), scale, point)
 

@@ -44,6 +44,7 @@ class Finding:
         self.keeps: Callable[[Mapping[str, Any]], bool] | None = None
         self.points: dict[Modes, Worth] = {}
         self.total = {False: 0, True: 0}  # recipes over all feeds and few that are to be run, as far as is known
+        self.stage = ""  # of the search, to be told behind what runs
         self.losses = kept.losses
 
     def told(self, progress: Progress) -> None:
@@ -57,7 +58,7 @@ class Finding:
         def tell(few: bool, count: int) -> None:
             done[few] = count
             met = sum(done[few] * feeds[few] for few in done)
-            progress(met, sum(max(self.total[few], done[few]) * feeds[few] for few in done), what)
+            progress(met, sum(max(self.total[few], done[few]) * feeds[few] for few in done), what + self.stage)
 
         for runs in (self.full, self.few):
             runs.tell = lambda count, few=runs.few: tell(few, count)
@@ -273,7 +274,7 @@ class Finding:
         model = Additive(self._base["cycles"], options, alone, self._learned(options, whole) if learned else pairs)
         self._rows([self._all(mode) for mode in options[0] if all(mode in some for some in options)])
         rounds = 0 if self.keeps and self.few is not self.full else self.subject.rounds
-        rounds = confirmed(model, self._rows, self.points, self.subject.a_round, rounds)
+        rounds = confirmed(model, self._in_rounds(rounds), self.points, self.subject.a_round, rounds)
         rounds += self._at_bound(model) if self.keeps else 0
         if self.few is not self.full:
             self._confirm()
@@ -292,6 +293,22 @@ class Finding:
             other = self.few.lender.subject.machine.name
             notes.append(f"in the search {self.few.lent} recipes have the errors that they had on {other}")
         return notes
+
+    def _in_rounds(self, most: int) -> Callable[[Sequence[Modes]], object]:
+        """Runs recipes, a round a call after the first; told are as many as at most follow."""
+        rounds = iter(range(most + 1))
+
+        def run(keys: Sequence[Modes]) -> None:
+            done = next(rounds)
+            self._expect(
+                len(self.few.modes) + len(keys) + (most - done) * self.subject.a_round,
+                len(self.full.modes) + self.subject.shown,
+            )
+            self.stage = f", round {done} of at most {most}" if done else ""
+            self._rows(keys)
+            self.stage = ""
+
+        return run
 
     @property
     def _base(self) -> dict[str, Any]:

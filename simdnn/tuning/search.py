@@ -21,7 +21,8 @@ import numpy as np
 Modes = tuple[str, ...]  # of all layers, in order
 Pairs = Mapping[tuple[int, int], Mapping[tuple[str, str], float]]  # cycles that two layers' modes add, by their places
 _MODELLED = 20000  # recipes up to which the model is asked about all
-QUIET = 2  # rounds without anything new that end a search
+QUIET = 2  # rounds that find nothing, or next to nothing, which end a search
+_LITTLE = 0.0025  # of the cycles at the same error, on the mean: what a round is not worth
 _LEAST_SEEN, _MOST_SEEN = 0.8, 0.2  # of a recipe's energy over the model's: about 1 dB and 7 dB
 MOST_KEPT = 256  # points kept for one state: where there are more, the front is thinned along its energies
 _LEAST_KEPT = 16  # where there are many states
@@ -122,7 +123,8 @@ def thinned(points: list[Worth], most: int) -> list[Worth]:
 def confirmed(
     model: Additive, run: Callable[[Sequence[Modes]], object], known: Mapping[Modes, Worth], most: int, rounds: int = 16
 ) -> int:
-    """Run the recipes of the model's front, and then those beside what was found, until nothing new comes up twice.
+    """Run the recipes of the model's front, and then those beside what was found, until a round finds nothing, or two
+    in a row next to nothing.
 
     `run` measures recipes; `known` fills as it does. Beside the front is what could be on it as well, by the model and
     the largest error that it was seen to make; with `rounds=0` the model's front alone is run. Returns the number of
@@ -134,10 +136,24 @@ def confirmed(
         front = undominated(list(known.values()))
         near = candidates(model, front, known)
         run([point.modes for point in near[:most]])
-        quiet = quiet + 1 if undominated(list(known.values())) == front else 0
-        if len(near) <= most and quiet or quiet == QUIET:
+        found = undominated(list(known.values()))
+        quiet = quiet + 1 if gained(found, front) < _LITTLE else 0
+        if len(near) <= most and found == front or quiet == QUIET:
             return done
     return rounds
+
+
+def gained(front: Sequence[Worth], before: Sequence[Worth]) -> float:
+    """The share of cycles that a front is faster by than an earlier one with the same error, on the mean of its points.
+
+    >>> exact, fast, faster = Worth(100, 0, ("a",)), Worth(60, 0.1, ("b",)), Worth(50, 0.1, ("c",))
+    >>> round(gained([faster, exact], [fast, exact]), 3), gained([fast, exact], [fast, exact])
+    (0.1, 0.0)
+    """
+    shares = [
+        next((old.cycles for old in before if old.energy <= point.energy), np.inf) / point.cycles - 1 for point in front
+    ]
+    return float(np.mean(shares))
 
 
 def candidates(model: Additive, front: Sequence[Worth], known: Mapping[Modes, Worth]) -> list[Worth]:

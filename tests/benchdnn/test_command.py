@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import gzip
 import io
 import json
 from pathlib import Path
@@ -55,6 +56,22 @@ def test_machines_side_by_side_have_a_column(capsys: pytest.CaptureFixture[str],
         assert capsys.readouterr().out.splitlines()[-1].endswith(ending)
     assert main(["bench", "--matmul", "--mode=F", "8x16:16x8"]) == 0
     assert "machine" not in capsys.readouterr().out.splitlines()[0]
+
+
+def test_logs_that_a_shell_or_gzip_wrote(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    line = (
+        "onednn_verbose,v1,primitive,exec,cpu,matmul,brg_matmul:avx2,undef,src:f32::blocked:ab::f0 "
+        "wei:f32::blocked:ab::f0 dst:f32::blocked:ab::f0,,,8x16:16x8,0.01\n"
+    )
+    log, packed = tmp_path / "log", gzip.compress(line.encode())
+    told = set()
+    for content in (line.encode(), line.encode("utf-16"), packed):
+        log.write_bytes(content)
+        assert main(["bench", "--from-verbose", str(log), "--machine", "hsw"]) == 0
+        told.add(capsys.readouterr().out)
+    assert len(told) == 1 and "predicted:1" in told.pop()
+    log.write_bytes(packed[:-12])
+    assert main(["bench", "--from-verbose", str(log)]) == 2 and "end-of-stream" in capsys.readouterr().err
 
 
 def test_exit_status_and_reason(capsys: pytest.CaptureFixture[str]) -> None:

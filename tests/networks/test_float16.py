@@ -98,6 +98,10 @@ def test_an_old_opset_is_raised_for_bf16() -> None:
     made = simdnn.transpile_float16(source, dtype="bf16")
     assert made.opset_import[0].version == 22 and simdnn.float16_report(made).kept == {}
     assert set(kinds(made).values()) == {TensorProto.BFLOAT16}
+    old = onnx.ModelProto()
+    old.CopyFrom(source)
+    old.ir_version = 3  # in which initializers were inputs, too, unless the writer left them out
+    assert simdnn.transpile_float16(old, dtype="bf16").opset_import[0].version == 22
     feeds = {"x": X[:, :, :5, :5]}
     got = simdnn.load(made).run(feeds, machine="zen4").outputs["y"]
     np.testing.assert_allclose(got, peer.output(source, feeds), atol=1e-2)

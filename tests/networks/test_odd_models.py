@@ -153,6 +153,11 @@ def test_nothing_to_multiply(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert main(["run", str(path), "--modes", "f32"]) == 0 and "no output holds floats" in capsys.readouterr().out
     assert main(["tune", str(path)]) == 2 and "no output holds floats" in capsys.readouterr().err
     assert main(["lint", str(path), "--isa", "avx2"]) == 0 and re.search(r"mm +MatMul", capsys.readouterr().out)
+    tensor = helper.make_tensor_type_proto(1, [2, 8])
+    several = helper.make_value_info("s", helper.make_sequence_type_proto(tensor))
+    joined = [helper.make_node("ConcatFromSequence", ["s"], ["y"], axis=1)]
+    onnx.save(helper.make_model(helper.make_graph(joined, "g", [several], [helper.make_value_info("y", tensor)])), path)
+    assert main(["run", str(path), "--modes", "f32"]) == 2 and "'s' is a sequence" in capsys.readouterr().err
     constant = [helper.make_node("MatMul", ["a", "w"], ["y"])]
     graph = helper.make_graph(constant, "g", [], [helper.make_tensor_value_info("y", 1, None)])
     graph.initializer.extend([held("a", WEIGHTS.T), held("w", WEIGHTS)])

@@ -27,6 +27,7 @@ LIBRARY = Library(
     refusals.check_post_ops,
     refusals.check_zero_points,
     check_parameter_type=refusals.check_parameter_type,
+    check_scaled_dst=refusals.check_scaled_dst,
     check_dimensions=refusals.check_dimensions,
     check_forced=refusals.check_forced,
     left_to=sharing.left_to,

@@ -87,19 +87,21 @@ def check_parameter_type(primitive: str, kind: str, argument: str, dtype: str) -
     those of a matmul's source and weights: no implementation passes `skip_mask_t::scales_data_type` or
     `zero_points_data_type` for others.
     """
-    if primitive == "compressed matmul":
-        if argument == "dst" and dtype != "f32":
-            raise Unimplemented(
-                f"oneDNN's kernel for compressed weights reads a destination's scale of {dtype} as f32, an error: "
-                "f32 works, and dispatch='fastest'"
-            )
-        return
     own = "f32" if kind == "scales" else "s32"
     if dtype != own and (primitive != "matmul" or argument == "dst" and kind == "zero_points"):
         where = f"{kind}[{argument!r}]"
         raise Unimplemented(
             f"oneDNN refuses {where} of {'an' if primitive[0] == 'i' else 'a'} {primitive} stored in {dtype}: {own} "
             f"works, {where} = Quant(values, dtype={own!r}), and dispatch='fastest'"
+        )
+
+
+def check_scaled_dst(dtype: str) -> None:
+    """Raises for a destination's scale that the kernel for compressed weights reads as what it is not."""
+    if dtype != "f32":
+        raise Unimplemented(
+            f"oneDNN's kernel for compressed weights reads a destination's scale of {dtype} as f32, an error: f32 "
+            "works, and dispatch='fastest'"
         )
 
 
