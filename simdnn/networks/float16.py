@@ -27,6 +27,7 @@ from isa_models.readings.arrays import Array
 from isa_models.records.display import InNotebooks
 from simdnn.libraries import UNTIMED
 from simdnn.networks import large_tensors, schemas
+from simdnn.networks.fold import folded
 from simdnn.networks.load import DOMAINS, Loaded, graph_of, onnx_package, read
 from simdnn.networks.model import RANDOM, Graph
 from simdnn.networks.network import Network
@@ -100,13 +101,8 @@ _SHAPES = {
 }
 #: attributes that decide a type, of operators that make f32 without them
 _TYPED = {
-    "RandomNormal": "dtype",
-    "RandomUniform": "dtype",
-    "SequenceEmpty": "dtype",
-    "BlackmanWindow": "output_datatype",
-    "HannWindow": "output_datatype",
-    "HammingWindow": "output_datatype",
-    "MelWeightMatrix": "output_datatype",
+    **dict.fromkeys(("RandomNormal", "RandomUniform", "SequenceEmpty"), "dtype"),
+    **dict.fromkeys(("BlackmanWindow", "HannWindow", "HammingWindow", "MelWeightMatrix"), "output_datatype"),
 }
 
 
@@ -164,7 +160,8 @@ def transpile_float16(
     only: Sequence[str] = ("*",),
     calibration: Iterable[Mapping[str, Array]] = (),
 ) -> onnx.ModelProto:
-    """The model with its f32 arithmetic in `dtype`, "f16" or "bf16"; f32 in, f32 out.
+    """The model with its f32 arithmetic in `dtype`, "f16" or "bf16"; f32 in, f32 out. BatchNormalizations behind
+    convolutions are folded into these first, in f32.
 
     `keep` are operators (or node names) that stay f32, a mapping with reasons or names alone; `only` patterns of node
     names (`fnmatch`) that say which part is converted: two calls with different types make a mixed model. All operators
@@ -182,7 +179,7 @@ def transpile_float16(
     one_of("dtype", dtype, FLOAT16)
     proto, folder = read(model)
     graph = graph_of(proto, folder)  # everything that makes a model unfit is found here
-    made = expanded(proto)
+    made = expanded(folded(proto, folder))
     inline_data(made.graph, folder)
     names = names_of(made.graph)
     made, stuck = with_room(made, dtype)

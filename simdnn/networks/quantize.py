@@ -127,7 +127,7 @@ def requantized(
     group: int = 32,
     only: Sequence[str],
 ) -> onnx.ModelProto:
-    """As `quantize_onnx`, of a model that is sound: folded, its nodes named, its weights inside or on an open shelf."""
+    """A model's quantized form, where it is sound: folded, its nodes named, its weights inside or on an open shelf."""
     made = _with_room(model, None, weights)
     known = {t.name: array_of(t, None) for t in made.graph.initializer if t.data_type == 1 and t.data_location}
     return _Writer(made, known, per_channel, sources, _checked(ranges)).run(asked(only), scheme, weights, group)

@@ -19,6 +19,7 @@ pytest.importorskip("onnxruntime")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from simdnn.networks.float16 import narrowed, transpile_float16  # noqa: E402
+from simdnn.networks.fold import folded  # noqa: E402
 from simdnn.networks.opset import without_weights  # noqa: E402
 from tests.networks import peer  # noqa: E402
 from tests.networks.models import model, small_cnn  # noqa: E402
@@ -51,8 +52,8 @@ def test_a_network_keeps_its_interface_and_every_parameter_is_converted(tmp_path
     for ports in (made.graph.input, made.graph.output):
         assert [v.type.tensor_type.elem_type for v in ports] == [TensorProto.FLOAT]
     assert [v.name for v in made.graph.input] == ["x"] and [v.name for v in made.graph.output] == ["y"]
-    assert set(kinds(made).values()) == {TensorProto.FLOAT16} and "w_f16" in kinds(made) and "w" not in kinds(made)
-    before = {t.name: numpy_helper.to_array(t) for t in small_cnn().graph.initializer}
+    assert set(kinds(made).values()) == {TensorProto.FLOAT16} and "fc_f16" in kinds(made) and "fc" not in kinds(made)
+    before = {t.name: numpy_helper.to_array(t) for t in folded(small_cnn(), None).graph.initializer}
     for tensor in made.graph.initializer:
         want = before[tensor.name.removesuffix("_f16")].astype(np.float16)
         assert numpy_helper.to_array(tensor).tobytes() == want.tobytes()
@@ -108,6 +109,21 @@ def test_an_old_opset_is_raised_for_bf16() -> None:
     source.graph.node.add(op_type="Crop", name="old", input=["c"], output=["z"])  # nobody can raise that one
     stuck = simdnn.float16_report(simdnn.transpile_float16(source, dtype="bf16"))
     assert stuck.kept["conv"].startswith("opset 11 defines it without bf16, and it cannot be raised: ")
+
+
+def test_normalization_behind_a_convolution_is_folded_first() -> None:
+    """A factor in f32, so that f16 has one rounding of each weight, and no kernel apart."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], "conv"),
+        helper.make_node("BatchNormalization", ["c", "s", "b", "m", "v"], ["y"], "norm"),
+    ]
+    parts = {name: np.full(2, value, np.float32) for name, value in zip("sbmv", (3.0, 1.0, 0.5, 4.0), strict=True)}
+    source = model(nodes, {"x": [2, 3, 5, 5]}, ["y"], {"w": X[:2, :, :2, :2].copy(), **parts})
+    made = simdnn.transpile_float16(source)
+    assert [node.op_type for node in made.graph.node] == ["Cast", "Conv", "Cast"]
+    feeds = {"x": X[:, :, :5, :5]}
+    got = simdnn.load(made).run(feeds, machine="a100").outputs["y"]
+    np.testing.assert_allclose(got, peer.output(source, feeds), atol=1e-2)
 
 
 def test_blocked_operators_stand_between_casts_with_a_reason() -> None:
