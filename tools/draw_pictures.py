@@ -112,7 +112,8 @@ def draw_tuning_sr(frame: pd.DataFrame) -> Axes:
             left = row["speed_up"] > 0.6 * rows["speed_up"].max()
             away, side = ((-6, -11), "right") if left else ((6, 5), "left")
             where = (row["speed_up"], row["quality"])
-            ax.annotate(row["mode"], where, away, textcoords="offset points", fontsize=8, ha=side)
+            box = {"facecolor": "white", "edgecolor": "none", "pad": 0.5, "alpha": 0.8}  # over the front's line
+            ax.annotate(row["mode"], where, away, textcoords="offset points", fontsize=8, ha=side, bbox=box)
         bound = float(f32.iloc[0]) - MOST_LOST
         ax.axhline(bound, color="grey", linestyle="--", linewidth=1)
         best, tuned = (part[part["quality"] >= bound]["speed_up"].max() for part in (single, rows))
