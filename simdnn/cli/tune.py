@@ -80,7 +80,7 @@ def add(subparsers: Any) -> None:
         "--max-loss",
         type=_loss,
         metavar="0.5%",
-        help="the fastest that loses no more: of a share in %%, else in its unit",
+        help="the fastest that loses no more: of accuracy, or as error over the output in %%, of others in their unit",
     )
     parser.add_argument("--min-db", type=float, metavar="40", help="the fastest with that signal to error against f32")
     parser.add_argument("--faster-than", type=_times, metavar="2x", help="the best that is that much faster than f32")
@@ -171,7 +171,9 @@ def _shown(tuned: Tuned) -> str:
     under = ", ".join(f"{name} {value}" for name, value in tuned.options.items() if value not in (None, 1, "fastest"))
     where = ", ".join(tuned.front["machine"].unique()) + (f" ({under})" if under else "")
     parts = [f"{tuned.name} on {where}", table]
-    if one:
+    if one and set(tuned.recipe(tuned.best).values()) == {"f32"}:
+        parts.append(f"row {tuned.best} is f32 itself: --max-loss, --min-db or --faster-than asks for a faster one")
+    elif one:
         layers = tuned.table().rename(columns={"quality_lost": "lost_db"} if tuned.measure == "sqnr_db" else {})
         parts.append(f"row {tuned.best}, layer by layer\n{output.table(layers, _FORMATS)}")
     else:
@@ -215,10 +217,10 @@ def _in_its_unit(args: argparse.Namespace) -> float:
     """The loss that is asked for; `InvalidArgument` for a share of a quality that is none."""
     loss, share = args.max_loss
     first = workloads.REAL_NETWORKS[args.model].metrics[0] if args.model in workloads.REAL_NETWORKS else None
-    shared = first.is_share if first else bool(args.labels) or args.model in workloads.NETWORKS
-    if share and not shared:
-        unit = first.title if first else "dB of signal to error"
-        raise InvalidArgument(f"--max-loss {100 * loss:g}%: the quality is {unit}; a number in its unit is needed")
+    if share and first and not first.is_share:  # of others it is of accuracy, or the error over the output
+        raise InvalidArgument(
+            f"--max-loss {100 * loss:g}%: the quality is {first.title}; a number in its unit is needed"
+        )
     return float(loss)
 
 

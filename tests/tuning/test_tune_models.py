@@ -199,6 +199,21 @@ def test_a_fetched_network_is_judged_by_its_own_score(
         simdnn.tune("toy", machine="zen4", labels=[1])
 
 
+def test_a_bound_on_the_error_is_a_share(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the output, where no labels judge; without a bound nothing is as good as f32, which says what to ask for."""
+    onnx = pytest.importorskip("onnx")
+    from tests.networks.models import model as made
+
+    weights = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    product = [onnx.helper.make_node("MatMul", ["x", "w"], ["y"])]
+    onnx.save(made(product, {"x": [8, 64]}, ["y"], {"w": weights}), tmp_path / "m.onnx")
+    words = ["tune", str(tmp_path / "m.onnx"), "--modes", "f32,bf16", "--jobs", "1"]
+    assert main(words) == 0 and "is f32 itself: --max-loss" in capsys.readouterr().out
+    assert main([*words, "--max-loss", "1%", "--json"]) == 0
+    (row,) = (row for row in json.loads(capsys.readouterr().out)["front"] if row["chosen"])
+    assert 0.001 < row["loss"] <= 0.01 and row["speed_up"] > 1
+
+
 def test_few_feeds_find_what_all_confirm(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The search runs over the first feeds; its front and whole modes over all, and the table over few."""
     net, names = workloads.cancer(), ["f32", "bf16", "int8-vnni", "fpmath-bf16", "s8-weights"]
