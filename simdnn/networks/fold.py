@@ -42,6 +42,8 @@ def folded(model: onnx.ModelProto, folder: Path | None, stepwise: dict[str, Arra
             conv.output[0] = norm.output[0]
             gone.add(norm_at)
     refill(made.graph.node, [node for i, node in enumerate(nodes) if i not in gone])
+    made_here = {name for node in made.graph.node for name in node.output}
+    refill(made.graph.value_info, [value for value in made.graph.value_info if value.name in made_here])
     read = names_read(made.graph)
     refill(made.graph.initializer, [t for t in made.graph.initializer if t.name in read])
     result: onnx.ModelProto = made

@@ -83,7 +83,7 @@ def test_bf16_and_a_mixed_model() -> None:
     first = simdnn.transpile_float16(small_cnn(), only=["conv", "norm", "relu", "pool"])
     assert set(simdnn.float16_report(first).kept) == {"flat", "fc", "soft"}
     both = simdnn.transpile_float16(first, dtype="bf16", only=["fc"])
-    assert kinds(both)["w_f16"] == TensorProto.FLOAT16 and kinds(both)["fc_bf16"] == TensorProto.BFLOAT16
+    assert kinds(both)["n_w_f16"] == TensorProto.FLOAT16 and kinds(both)["fc_bf16"] == TensorProto.BFLOAT16
     onnx.checker.check_model(both, full_check=True)
     np.testing.assert_allclose(simdnn.load(both).run({"x": X}, machine="zen4").outputs["y"], wide, atol=5e-2)
 
@@ -259,7 +259,7 @@ def test_value_info_follows() -> None:
     source = onnx.shape_inference.infer_shapes(small_cnn())
     made = simdnn.transpile_float16(source)
     types = {v.name: v.type.tensor_type.elem_type for v in made.graph.value_info}
-    assert types["c"] == types["r"] == TensorProto.FLOAT16
+    assert types["n"] == types["r"] == TensorProto.FLOAT16 and "c" not in types  # which went into n
 
 
 def test_every_conversion_to_f16_is_nearest_even() -> None:
