@@ -90,10 +90,12 @@ class Calibration:
 @shows
 def calibrate(*, progress: Progress | None = None) -> Calibration:
     """Measure this host. Takes up to three minutes; raises `Unimplemented` on a host that runs no such loops."""
+    told = progress or silent
     wanted = list(forms())
-    measured = figures.instruction_figures(wanted, SECONDS, progress or silent)
+    measured = figures.instruction_figures(wanted, SECONDS, told)
     if not any(figure.stable for figure in measured.values()):
         raise SimdnnError("no undisturbed moment was seen: other work shares this core all the time; try when it rests")
+    told(len(wanted), len(wanted), "caches, memory, clocks and ports")
     identified = identity(measured, behaviour())
     isa = tuple(cap for cap in caps() if cap in host_caps())
     wide = "avx512_core" in host_caps()

@@ -59,6 +59,7 @@ def identify(progress: Progress) -> Identity:
 
     `simdnn calibrate` measures all of them.
     """
+    progress(0, PARTS, "how this core behaves")
     seen, every = behaviour(), forms()
     sample = every[:: max(1, len(every) // SAMPLE)]
     found: dict[tuple[str, str], Figure] = {}

@@ -78,12 +78,14 @@ def blame(
     calibrated = Calibrated(model, samples)
     judge = Judging(None if labels is None else np.asarray(labels), metric, isinstance(feeds, Mapping))
     where: dict[str, Any] = {"machine": machine, "threads": threads, "dispatch": dispatch}
+    names = [node.name for node in base.graph.nodes]
+    layers = [node for node in base.graph.nodes if node.op in _LAYERS]
+    if progress:
+        progress(0, len(layers), f"f32, and all layers in {mode}")
     reference = _outputs(base, Attr(), given, where | {"isa": MODES["f32"].isa(isa_models.machine(machine), isa)})
     if not _floats(reference):
         raise InvalidArgument(NO_FLOATS)
     where["isa"] = cap
-    names = [node.name for node in base.graph.nodes]
-    layers = [node for node in base.graph.nodes if node.op in _LAYERS]
     rows = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
