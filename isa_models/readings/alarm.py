@@ -9,6 +9,7 @@ chain of sums and products ends (after the loop, for an accumulator).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from isa_models.readings.llvm import Emitter, LlvmValue
 
 _WIDEST = 512  # bits of a register
+_WORD = 64  # bits of an integer: alarms are joined as such, as a branch on one or another of two would be two branches
 _Key = tuple[str, int, int]  # LLVM type, lanes, bound (0: lanes of i1, or-ed)
 
 
@@ -135,15 +137,27 @@ class Alarms:
     def finish(self) -> str:
         """The name of an i1: some alarm went off in this function."""
         self._check(self.frames[0])
-        emit, result = self.emitter, "false"
-        for (type_, lanes, bound), name in self.frames[0].now.items():
-            some = name
+        emit, found = self.emitter, list[str]()
+        for (type_, lanes, bound), some in self.frames[0].now.items():
             if bound:
-                lane = type_.split("x ")[1].rstrip(">")
-                some = emit.value(f"icmp ult {type_} {name}, splat ({lane} {bound})")
+                bits = int(type_.split("x i")[1].rstrip(">"))
+                some = emit.value(f"icmp ult {type_} {some}, splat (i{bits} {bound})")
+            found.append(self._word(lanes, some))
+        if not found:
+            return "false"
+        return emit.value(f"icmp ne i{_WORD} {functools.reduce(self._either, found)}, 0")
+
+    def _word(self, lanes: int, some: str) -> str:
+        """An integer that is zero where no lane is true."""
+        emit = self.emitter
+        if lanes > _WORD:
             any_ = emit.call("i1", f"llvm.vector.reduce.or.v{lanes}i1", (f"<{lanes} x i1>", some))
-            result = emit.value(f"or i1 {result}, {any_}")
-        return result
+            return emit.value(f"zext i1 {any_} to i{_WORD}")
+        word = emit.value(f"bitcast <{lanes} x i1> {some} to i{lanes}")
+        return word if lanes == _WORD else emit.value(f"zext i{lanes} {word} to i{_WORD}")
+
+    def _either(self, one: str, other: str) -> str:
+        return self.emitter.value(f"or i{_WORD} {one}, {other}")
 
 
 def lanes_suffix(value: LlvmValue) -> str:

@@ -32,13 +32,14 @@ class Matrices:
         self.functions: dict[str, LinkedFunction] = {}  # that are called
         self._spaces: dict[str, int] = {}  # bits of each
         ops = [op for op, _ in walk(body)]
-        registers = {p for op in ops for p in (op.dst, *op.srcs) if isinstance(p, Register)}
-        factors = {p for op in ops if is_product(op) for p in (op.dst, *op.srcs) if isinstance(p, Register)}
-        large = {place for place in registers if place.bits > _LARGE} if factors else set()
-        self._names = {place.name for place in factors | large}
-        for place in registers:
-            if place in self:
-                self.space(place.name, place.bits)
+        factors = {p.name for op in ops if is_product(op) for p in (op.dst, *op.srcs) if isinstance(p, Register)}
+        self._names = factors
+        registers = [p for op in ops for p in (op.dst, *op.srcs) if isinstance(p, Register)]
+        if factors:
+            self._names |= {register.name for register in registers if register.bits > _LARGE}
+        for register in registers:  # as they come: a text that differs from process to process is compiled each time
+            if register in self:
+                self.space(register.name, register.bits)
 
     def __contains__(self, place: object) -> bool:
         return isinstance(place, Register) and place.name in self._names
