@@ -340,8 +340,8 @@ class _Stage:
         if is_product(op):
             self.product(op, variables, registers)
             return
-        if self.matrices.goes_by_strips(op):
-            self.matrices.by_strips(op, [self.place(place, variables) for place in (op.dst, *op.srcs)])
+        if strips := self.matrices.strips(op):
+            self.matrices.by_strips(op, strips, [self.place(place, variables) for place in (op.dst, *op.srcs)])
             return
         values = []
         for operand, place in zip(definition.operands, op.srcs, strict=True):

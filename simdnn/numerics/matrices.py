@@ -8,15 +8,19 @@ time.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from isa_models import Instruction
 from isa_models.formats import fmt
+from isa_models.gpu.block_forms import BLOCK, block_form
 from isa_models.host.machine_code import LinkedFunction
-from isa_models.readings.llvm import Emitter, LlvmValue, vector_type
+from isa_models.readings.llvm import Carried, Emitter, LlvmValue, vector_type
 from simdnn.numerics.pieces import piece_by_piece
 from simdnn.program.records import Op, Register, Statement, walk
 
-_LARGE = 1 << 10  # bits of a register: more are
+_LARGE = 1 << 8  # bits of a register: more are
 _STRIP = 16  # lanes
+_WRITTEN_OUT = 8  # strips: more are a loop
 
 
 def is_product(op: Op) -> bool:
@@ -59,27 +63,38 @@ class Matrices:
         """Where a register lies."""
         return f"%space.{register.name}"
 
-    def goes_by_strips(self, op: Op) -> bool:
-        """Whether an instruction's lanes do not know each other and lie in registers that are here."""
-        definition, places = op.definition, (op.dst, *op.srcs)
-        if op.is_zero_idiom or definition.whole or definition.takes_lanes or op.lanes % _STRIP:
-            return False
-        alone = all(definition.operand_lanes(operand, _STRIP) == _STRIP for operand in definition.operands)
-        registers = [place for place in places if isinstance(place, Register)]
-        here = all(place in self and (place == op.dst or place.name != op.registers[1]) for place in registers)
-        return alone and here and registers != [] and all(place.lanes == op.lanes for place in places)
+    def strips(self, op: Op) -> Strips | None:
+        """How an instruction goes strip by strip: along a block's rows, or where its lanes do not know each other; None
+        where it cannot, or not all of its registers are here.
+        """
+        registers = [place for place in (op.dst, *op.srcs) if isinstance(place, Register)]
+        if op.is_zero_idiom or not registers or not all(place in self for place in registers):
+            return None
+        own = [place for place in registers if place.name == op.registers[1]]
+        if any(place.bits < op.dst.bits for place in own):  # a strip of the result would lie on operands of the next
+            return None
+        return _of_block(op) or _of_lanes(op)
 
-    def by_strips(self, op: Op, places: Sequence[str]) -> None:
+    def by_strips(self, op: Op, strips: Strips, places: Sequence[str]) -> None:
         """Such an instruction, its result and operands at some places."""
-        definition = op.definition
-        types = definition.result, *(operand.dtype for operand in definition.operands)
-        for first in range(0, op.lanes, _STRIP):
-            result, *some = (
-                self.emitter.value(f"getelementptr i8, ptr {place}, i64 {first * fmt(dtype).bits // 8}")
-                for place, dtype in zip(places, types, strict=True)
-            )
-            values = [self._load(place, dtype, _STRIP) for place, dtype in zip(some, types[1:], strict=True)]
-            self._store(definition.apply(*values, lanes=_STRIP, **op.parameters), result)
+        emit, one = self.emitter, strips.one
+        types = one.result, *(operand.dtype for operand in one.operands)
+
+        def strip(number: str) -> Carried:
+            at = []
+            for place, dtype, step in zip(places, types, strips.steps, strict=True):
+                offset = emit.value(f"mul i64 {number}, {step * fmt(dtype).bits // 8}")
+                at.append(emit.value(f"getelementptr i8, ptr {place}, i64 {offset}"))
+            counts = [one.operand_lanes(operand, strips.lanes) for operand in one.operands]
+            values = [self._load(*where) for where in zip(at[1:], types[1:], counts, strict=True)]
+            self._store(one.apply(*values, lanes=strips.lanes, **op.parameters), at[0])
+            return []
+
+        if strips.count <= _WRITTEN_OUT:
+            for number in range(strips.count):
+                strip(str(number))
+        else:
+            emit.loop("0", str(strips.count), strip)
 
     def read(self, place: Register, dtype: str, lanes: int) -> LlvmValue:
         """The first lanes of a register."""
@@ -114,3 +129,36 @@ class Matrices:
 
     def _store(self, value: LlvmValue, place: str) -> None:
         self.emitter.line(f"store {value.type} {value.name}, ptr {place}, align 1")
+
+
+@dataclass(frozen=True)
+class Strips:
+    """An instruction as many of another: the lanes of its result, and by how many the result and each operand move on
+    from one to the next.
+    """
+
+    one: Instruction
+    count: int
+    lanes: int
+    steps: list[int]
+
+
+def _of_block(op: Op) -> Strips | None:
+    """A run over a block of rows, row by row; None of any other instruction."""
+    fields = BLOCK.read(op.instruction)
+    one = block_form(BLOCK.of(**{**fields, "m": 1})) if fields else None
+    if fields is None or one is None:
+        return None
+    n = fields["n"]
+    moves = {"row": 0, "column": 1}
+    return Strips(one, fields["m"], n, [n, *(moves.get(operand.name, n) for operand in one.operands)])
+
+
+def _of_lanes(op: Op) -> Strips | None:
+    """An instruction whose lanes do not know each other, some at a time; None of any other."""
+    one, places = op.definition, (op.dst, *op.srcs)
+    if one.whole or one.takes_lanes or op.lanes % _STRIP or not all(place.lanes == op.lanes for place in places):
+        return None
+    if not all(one.operand_lanes(operand, _STRIP) == _STRIP for operand in one.operands):
+        return None
+    return Strips(one, op.lanes // _STRIP, _STRIP, [_STRIP] * len(places))

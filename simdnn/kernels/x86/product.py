@@ -218,4 +218,4 @@ def as_convolution(problem: Problem, split_k: int) -> ConvProblem:
 def split_rows(rows: Array, length: int) -> Array:
     """(R, K) padded with zeros to whole parts of K; itself where it has these."""
     missing = -rows.shape[1] % length
-    return np.pad(rows, ((0, 0), (0, missing))) if missing else rows
+    return pack.filled(rows, rows.shape[1] + missing) if missing else rows
