@@ -22,7 +22,7 @@ def joined(graph: Graph) -> dict[str, str]:
     found: dict[str, str] = {}
     for node in graph.nodes:
         for name in node.inputs:
-            if name in makers and makers[name].get("apart"):
+            if name in makers and (makers[name].get("apart") or _has_dequantized_weights(makers, makers[name])):
                 continue
             if name in makers and (what := _takes_in(makers[name].op, node, name, constants)):
                 if uses[name] == 1:  # what two nodes read is added, or multiplied, by itself
@@ -47,6 +47,12 @@ def _takes_in(product: str, node: Node, name: str, constants: Mapping[str, Array
     if node.op in ("Mul", "Div"):
         return "other" if one else ""
     return "sum" if node.op == "Sum" or node.op == "Add" and not one else ""
+
+
+def _has_dequantized_weights(makers: Mapping[str, Node], node: Node) -> bool:
+    """Whether the weights of a convolution are dequantized as a model runs, and so no constants to put others into."""
+    weights = makers.get(node.inputs[1]) if node.op == "Conv" and len(node.inputs) > 1 else None
+    return weights is not None and weights.op == "DequantizeLinear"
 
 
 def is_one(value: Array | None) -> bool:

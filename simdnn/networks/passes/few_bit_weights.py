@@ -56,6 +56,7 @@ class FewBits(DequantizedProducts):
             return None
         added = self.added_to(node) if node.op == "MatMul" else None  # which makes a Gemm of it before
         behind = node.outputs[0] if added is None else first_of(self.readers(node.outputs[0])[0])
+        behind = self.past_needless_relu(behind)
         beside = added or next(iter(node.inputs[2:3]), "")
         rows = bool(beside) and len(self.shape_of(beside) or ()) != 1
         shaped = added is not None and len(self.shape_of(node.inputs[0]) or ()) != 2  # by a Reshape behind the Gemm
@@ -70,6 +71,16 @@ class FewBits(DequantizedProducts):
             node = replace(node, inputs=(*node.inputs, added), outputs=self.readers(node.outputs[0])[0].outputs)
         made = self.packed(node, codes, scale, zero, block or _BLOCK)
         return self.of_few_bits_with_bias(made, own=False) or made
+
+    def past_needless_relu(self, name: str) -> str:
+        """The value itself, or that of a Relu which alone reads it and is needless ahead of its one QuantizeLinear."""
+        relu = self.only_reader(name)
+        last = self.only_reader(relu.outputs[0]) if relu is not None and relu.op == "Relu" else None
+        if relu is None or last is None or last.op != "QuantizeLinear":
+            return name
+        zero = self.constants.get(last.inputs[2]) if len(last.inputs) > 2 else np.zeros((), np.uint8)
+        least = zero is not None and zero.size == 1 and zero.item() == limits(zero.dtype)[0]
+        return relu.outputs[0] if least else name
 
     def quantized_otherwise(self, name: str, source: str) -> bool:
         """Whether a QuantizeLinear reads a value, but one alone to the type that a product's source comes from."""

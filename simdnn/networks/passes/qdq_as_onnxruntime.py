@@ -51,7 +51,8 @@ def as_run(graph: Graph, kept: Sequence[str] = (), shapes: Shapes | None = None,
         sized, known = _with_casts(sized, kept, known)
     else:
         sized, known = with_moved_transposes(sized, kept, known)
-    given = with_normal_forms(with_stored_weights(sized, kept), kept, known)
+    stored = with_stored_weights(with_constants_behind(sized, kept, known), kept)
+    given = with_normal_forms(stored, kept, known)
     return with_normalized_sums(_Rewriting(given, kept, known, block).run(), kept, known)
 
 

@@ -1,7 +1,7 @@
 """Weights and biases of floats that onnxruntime quantizes as it loads a quantize-dequantize model.
 
 So it does with Conv, ConvTranspose and Gemm between DequantizeLinear and QuantizeLinear (a Relu or Clip before that
-may be): weights become s8 with one scale and one zero point, a bias s32 with the scale of the sums.
+may be): weights become s8 with one scale and one zero point, a bias s32 with the scale of the sums, one or one a column.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def with_stored_weights(graph: Graph, kept: Sequence[str]) -> Graph:
     named in `kept` stay as the model has them.
     """
     found = _Storing(graph, kept)
-    nodes = [part for node in graph.nodes for part in found.stored(node)]
-    if len(nodes) == len(graph.nodes):
+    nodes = [part for node in graph.nodes for part in found.stored(found.with_rounded_bias(node))]
+    if not found.added:
         return graph
     return fused(replace(graph, nodes=tuple(nodes), constants={**graph.constants, **found.added}))
 
@@ -51,7 +51,7 @@ class _Storing:
         has_bias = len(node.inputs) > 2 and bool(node.inputs[2])
         if source is None or source.size != 1 or not self.is_quantized(node.outputs[0]):
             return [node]
-        if has_bias and (bias is None or bias.ndim != 1) or floats is None and (weights is None or weights.size != 1):
+        if has_bias and (bias is None or bias.ndim != 1) or floats is None and not self.fits(node, weights):
             return [node]
         inputs, before = list(node.inputs), []
         if floats is not None:
@@ -59,10 +59,32 @@ class _Storing:
             before.append(self.dequantizing(node, "weights", codes, weights, zero))
             inputs[1] = before[-1].outputs[0]
         if has_bias and bias is not None and weights is not None:
-            scale = (source.astype(F32).reshape(()) * weights.astype(F32).reshape(())).astype(F32)
+            scale = _scale_of_sums(source, weights)
             before.append(self.dequantizing(node, "bias", np.rint(bias / scale).astype(np.int32), scale))
             inputs[2] = before[-1].outputs[0]
         return [*before, replace(node, inputs=tuple(inputs))] if before else [node]
+
+    def with_rounded_bias(self, node: Node) -> Node:
+        """A Conv or Gemm of dequantized operands that is one node already, its bias as such integers."""
+        ours = node.op == "QConv" or node.op == "QMatMul" and node.get("of") == "Gemm"
+        bias = self.constants.get(node.inputs[6]) if ours and not node.inputs[9] else None
+        if bias is None or not (node.get("requantize") or self.is_quantized(node.outputs[0])):
+            return node
+        scale = _scale_of_sums(*(self.constants[node.inputs[at]] for at in (1, 4)))
+        integers = np.rint(bias / scale).astype(np.int32)
+        floats, stored = (f"{node.outputs[0]}_bias{end}" for end in ("_floats", ""))
+        self.added |= {floats: integers.astype(F32) * scale, stored: integers}
+        return replace(node, inputs=(*node.inputs[:6], floats, *node.inputs[7:9], stored))
+
+    def fits(self, node: Node, weights: Array | None) -> bool:
+        """Whether scales of dequantized weights are one, or one for each number of a bias."""
+        maker = self.makers.get(node.inputs[1])
+        if weights is None or weights.size == 1 or maker is None or maker.get("block_size"):
+            return weights is not None and weights.size == 1
+        bias = self.floats(node.inputs[2]) if len(node.inputs) > 2 else None
+        rank = 2 if node.op == "Gemm" else max(1, getattr(self.constants.get(maker.inputs[0]), "ndim", 1))
+        columns = 0 if node.op == "Conv" or node.get("transB") else 1
+        return bias is not None and weights.shape == bias.shape and maker.integer("axis", 1) % rank == columns
 
     def scale_of(self, name: str) -> Array | None:
         """The constant scale that a value is dequantized by."""
@@ -88,7 +110,13 @@ class _Storing:
             names.append(f"{node.outputs[0]}_{what}{part}")
             self.added[names[-1]] = np.asarray(value)
         made = f"{node.outputs[0]}_{what}_floats"
-        return Node(f"{node.name}_{what}", "DequantizeLinear", "", node.version, tuple(names), (made,))
+        return Node(f"{node.name}_{what}", "DequantizeLinear", "", node.version, tuple(names), (made,), {"axis": 0})
+
+
+def _scale_of_sums(source: Array, weights: Array) -> Array:
+    """The scale of a product's sums: one, or one a column, as the weights have them."""
+    scale = source.astype(F32).reshape(()) * weights.astype(F32)
+    return np.asarray(scale.reshape(()) if scale.size == 1 else scale.reshape(-1))
 
 
 def _in_s8(values: Array) -> tuple[Array, Array, Array]:
