@@ -1,4 +1,4 @@
-"""BatchNormalization folded into the convolution before it, as runtimes do before they run a network.
+"""BatchNormalization folded into a convolution before it, transposed or not, as runtimes do before they run a network.
 
 A channel's factor scale / sqrt(variance + epsilon) goes into its weights, the rest into its bias; both are computed in
 f64 and rounded once. Only f32 constants are folded, and only where nobody else reads the convolution's output. A
@@ -20,6 +20,9 @@ from simdnn.networks.tensors import array_of
 
 if TYPE_CHECKING:
     import onnx
+
+
+_KINDS = ("Conv", "ConvTranspose")
 
 
 def folded(model: onnx.ModelProto, folder: Path | None, stepwise: dict[str, Array] | None = None) -> onnx.ModelProto:
@@ -51,7 +54,7 @@ def folded(model: onnx.ModelProto, folder: Path | None, stepwise: dict[str, Arra
 
 
 def _pairs(graph: Any) -> list[tuple[int, int]]:
-    """Positions of a Conv and of the BatchNormalization that alone reads it."""
+    """Positions of a Conv or ConvTranspose and of the BatchNormalization that alone reads it."""
     constants = {t.name for t in graph.initializer if t.data_type == 1} - {v.name for v in graph.input}
     maker = {name: i for i, node in enumerate(graph.node) for name in node.output}
     readers: dict[str, int] = {}
@@ -65,7 +68,7 @@ def _pairs(graph: Any) -> list[tuple[int, int]]:
             continue
         at = maker.get(norm.input[0])
         conv = None if at is None or at >= i else graph.node[at]
-        if conv is None or len(conv.input) < 2 or conv.op_type != "Conv" or conv.domain not in DOMAINS:
+        if conv is None or len(conv.input) < 2 or conv.op_type not in _KINDS or conv.domain not in DOMAINS:
             continue
         parameters = [*list(conv.input)[1:], *list(norm.input)[1:]]
         alone = readers[norm.input[0]] == 1 and norm.input[0] not in kept and not any(list(norm.output)[1:])
@@ -86,8 +89,12 @@ def _fold(
 ) -> bool:
     """New weights and bias for the convolution; False where shapes do not fit, which running it will tell."""
     scale, shift, mean, variance = (array_of(tensors[n], folder).astype(np.float64) for n in list(norm.input)[1:])
-    weights = array_of(tensors[conv.input[1]], folder)
-    channels = (weights.shape[0],) if weights.ndim > 2 else ()
+    stored = array_of(tensors[conv.input[1]], folder)
+    groups = next((a.i for a in conv.attribute if a.name == "group"), 1) if conv.op_type == "ConvTranspose" else 0
+    if stored.ndim < 3 or groups and stored.shape[0] % groups:
+        return False
+    weights = _filters_first(stored, groups) if groups else stored
+    channels = (weights.shape[0],)
     bias = array_of(tensors[conv.input[2]], folder) if len(conv.input) > 2 and conv.input[2] else np.zeros(channels)
     if any(v.shape != channels for v in (scale, shift, mean, variance, bias)):
         return False
@@ -99,6 +106,8 @@ def _fold(
         has_bias = len(conv.input) > 2 and bool(conv.input[2])
         by_steps = _by_steps(weights, bias if has_bias else None, (scale, shift, mean, variance), epsilon)
     names = [fresh(f"{norm.output[0]}_{part}", taken) for part in "wb"]
+    if groups:
+        new_weights, by_steps = _inputs_first(new_weights, groups), (_inputs_first(by_steps[0], groups), by_steps[1])
     for name, values, other in zip(names, (new_weights, new_bias), by_steps, strict=True):
         if values.tobytes() != other.tobytes():
             stepwise[name] = other
@@ -106,6 +115,23 @@ def _fold(
         tensors[name] = graph.initializer[-1]
     conv.input[:] = [conv.input[0], *names]
     return True
+
+
+def _filters_first(weights: Array, groups: int) -> Array:
+    """Weights of a transposed convolution, (C, M/group, ...), as those of a convolution, (M, C/group, ...)."""
+    parts = weights.reshape(groups, -1, *weights.shape[1:]).swapaxes(1, 2)
+    return np.ascontiguousarray(parts).reshape(-1, weights.shape[0] // groups, *weights.shape[2:])
+
+
+def _inputs_first(weights: Array, groups: int) -> Array:
+    """Weights of a convolution, (M, C/group, ...), as those of a transposed one, (C, M/group, ...).
+
+    >>> w = np.arange(24).reshape(4, 3, 2)
+    >>> bool((_inputs_first(_filters_first(w, 2), 2) == w).all())
+    True
+    """
+    parts = weights.reshape(groups, -1, *weights.shape[1:]).swapaxes(1, 2)
+    return np.ascontiguousarray(parts).reshape(weights.shape[1] * groups, -1, *weights.shape[2:])
 
 
 def _by_steps(weights: Array, bias: Array | None, norm: Sequence[Array], epsilon: float) -> tuple[Array, Array]:

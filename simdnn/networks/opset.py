@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 from isa_models import InvalidArgument
 from isa_models.readings.arrays import Array
 from simdnn.networks.load import DOMAINS, onnx_package
+from simdnn.networks.onnx_rewriting import bodies, names_read
 
 if TYPE_CHECKING:
     import onnx
@@ -52,7 +55,8 @@ def raised(model: onnx.ModelProto, least: int) -> tuple[onnx.ModelProto, str]:
 
 
 def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model as types and shapes are inferred of it: initializers that are large are inputs of their type and shape.
+    """The model as types and shapes are inferred of it: initializers that are large are inputs of their type and shape,
+    and each node comes after those that it reads.
 
     Inference writes a model out and reads it again, which takes long where there are weights. Nodes and functions that
     it may not survive are left out.
@@ -62,7 +66,7 @@ def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     made.opset_import.extend(model.opset_import)
     made.functions.extend(function for function in model.functions if all(map(_safe, function.node)))
     graph = model.graph
-    made.graph.node.extend(_as_inferred(node, made) for node in graph.node if _safe(node))
+    made.graph.node.extend(_as_inferred(node, made) for node in _in_order(graph.node) if _safe(node))
     for field in ("input", "output", "value_info", "sparse_initializer"):
         getattr(made.graph, field).extend(getattr(graph, field))
     made.graph.name = graph.name
@@ -73,6 +77,18 @@ def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
         elif tensor.name not in known:
             made.graph.input.append(package.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
     return made
+
+
+def _in_order(nodes: Sequence[onnx.NodeProto]) -> Sequence[onnx.NodeProto]:
+    """Nodes behind those that they read, as inference asks for; as they are where that holds, or for a circle."""
+    maker = {name: i for i, node in enumerate(nodes) for name in node.output if name}
+    read = [{*node.input}.union(*map(names_read, bodies(node))) & maker.keys() for node in nodes]
+    if all(maker[name] < i for i, names in enumerate(read) for name in names):
+        return nodes
+    ahead = {i: [maker[name] for name in names] for i, names in enumerate(read)}
+    with suppress(CycleError):
+        return [nodes[i] for i in TopologicalSorter(ahead).static_order()]
+    return nodes
 
 
 def check_types(model: onnx.ModelProto) -> None:
@@ -124,16 +140,17 @@ def shapes_of(model: onnx.ModelProto, computed: Mapping[str, Array] | None = Non
     kept = [node for node in bare.graph.node if held.keys().isdisjoint(node.output)]
     del bare.graph.node[:]
     bare.graph.node.extend(kept)
-    if held:  # what the model says of sizes was inferred without them, perhaps
-        others = {name for node in kept if node.domain not in DOMAINS for name in node.output}
-        said = [value for value in bare.graph.value_info if value.name in others]
-        del bare.graph.value_info[:]
-        bare.graph.value_info.extend(said)
     bare.graph.initializer.extend(package.numpy_helper.from_array(a, name) for name, a in held.items())
+    if held:  # what the model says of sizes was inferred without them, perhaps
+        _forget_inferred(bare.graph)
     try:
-        plain, propagated = (package.shape_inference.infer_shapes(bare, data_prop=prop).graph for prop in (False, True))
+        plain, propagated = _inferred(bare)
     except Exception:  # what the C++ side raises has no documented type
-        return {}
+        _forget_inferred(bare.graph)  # a converter to f16 leaves types that others disagree with
+        try:
+            plain, propagated = _inferred(bare)
+        except Exception:
+            return {}
     own = {size for sizes in _sizes(bare.graph).values() for size in sizes}
     known, found = _sizes(plain), _sizes(propagated)
     return {name: a.shape for name, a in held.items()} | {
@@ -143,6 +160,20 @@ def shapes_of(model: onnx.ModelProto, computed: Mapping[str, Array] | None = Non
         )
         for name, sizes in found.items()
     }
+
+
+def _forget_inferred(graph: Any) -> None:
+    """Leaves out what a graph says of values that ONNX's own operators make."""
+    others = {name for node in graph.node if node.domain not in DOMAINS for name in node.output}
+    said = [value for value in graph.value_info if value.name in others]
+    del graph.value_info[:]
+    graph.value_info.extend(said)
+
+
+def _inferred(model: onnx.ModelProto) -> list[Any]:
+    """A model's graph with the sizes of values, without and with those that hang on computed sizes."""
+    infer = onnx_package().shape_inference.infer_shapes
+    return [infer(model, data_prop=propagated).graph for propagated in (False, True)]
 
 
 def _sizes(graph: Any) -> dict[str, list[int | str]]:

@@ -128,19 +128,23 @@ def test_depthwise_convolutions_of_floats(channels: int) -> None:
     assert not differs(made, feeds)
 
 
-@pytest.mark.parametrize("biased", [False, True])
-def test_a_folded_batch_normalization_is_rounded_at_each_step(biased: bool) -> None:
+@pytest.mark.parametrize(("op", "biased"), [("Conv", False), ("Conv", True), ("ConvTranspose", True)])
+def test_a_folded_batch_normalization_is_rounded_at_each_step(op: str, biased: bool) -> None:
     """Elsewhere the new weights are computed in f64 and rounded once."""
     rng = np.random.default_rng(5)
     names = ("scale", "shift", "mean", "variance")
     constants: Arrays = {name: rng.random(8).astype(np.float32) + np.float32(0.1) for name in names}
-    constants |= {"w": rng.standard_normal((8, 4, 3, 3)).astype(np.float32), "b": constants["shift"] - 1}
+    transposed = op == "ConvTranspose"
+    shape, groups = ((4, 4, 3, 3), {"group": 2}) if transposed else ((8, 4, 3, 3), {})
+    constants |= {"w": rng.standard_normal(shape).astype(np.float32), "b": constants["shift"] - 1}
     x = rng.standard_normal((1, 4, 6, 6)).astype(np.float32)
     reads = ["x", "w", "b"] if biased else ["x", "w"]
     constants = constants if biased else {name: v for name, v in constants.items() if name != "b"}
-    nodes = [helper.make_node("Conv", reads, ["t"]), helper.make_node("BatchNormalization", ["t", *names], ["y"])]
+    nodes = [helper.make_node(op, reads, ["t"], **groups), helper.make_node("BatchNormalization", ["t", *names], ["y"])]
     made = model(nodes, {"x": x}, constants)
     assert not differs(made, {"x": x})
+    if transposed:
+        return
     once_rounded = simdnn.load(made).run({"x": x}, machine="icx", dispatch="conv:avx512_core_nchwc")
     assert once_rounded.outputs["y"].tobytes() != peer.output(made, {"x": x}).tobytes()
 

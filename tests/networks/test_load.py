@@ -16,6 +16,7 @@ from simdnn import InvalidArgument, SimdnnError, Unimplemented
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
+from simdnn.networks.opset import shapes_of  # noqa: E402
 from tests.networks.models import model, small_cnn  # noqa: E402
 
 AXES = "abcdefghijklmnopqrst"
@@ -263,6 +264,14 @@ def test_attributes_of_the_wrong_kind_name_the_node() -> None:
     nodes = [helper.make_node("Concat", ["x"], ["y"], "whole")]
     with pytest.raises(InvalidArgument, match="node 'whole' leaves out attribute 'axis', which Concat needs"):
         simdnn.load(model(nodes, {"x": [4]}, ["y"]))
+
+
+def test_sizes_are_known_of_nodes_out_of_order_and_beside_types_that_are_wrong() -> None:
+    """Converters to f16 write casts at the end of a list of nodes, and leave types of values as they were."""
+    nodes = [helper.make_node("Relu", ["t"], ["y"]), helper.make_node("Abs", ["x"], ["t"])]
+    made = model(nodes, {"x": [4]}, ["y"])
+    made.graph.value_info.append(helper.make_tensor_value_info("t", onnx.TensorProto.FLOAT16, [4]))
+    assert shapes_of(made)["t"] == (4,)
 
 
 def test_a_huge_count_of_outputs_is_refused_at_once() -> None:

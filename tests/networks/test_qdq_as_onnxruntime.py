@@ -170,6 +170,11 @@ BEHIND = {
     "matmul_u8_open_addv2_q": "QMatMul",
     "matmul_u8_open_div13_q": "QMatMul Div",
     "matmul_u8_open_mul12": "QMatMul Mul",
+    "conv_u16_s8_q": "QConv",
+    "conv_u8_s4_columns_relu_q": "Conv Relu",
+    "convtranspose_s8_s8_columns_q": "ConvTranspose",
+    "conv_u8_f32_mul_q": "QConv",
+    "gemm_u16_u4_relu_q": "MatMulNBits Relu",
 }
 STORED = np.load(Path(__file__).parents[1] / "vectors" / "onnxruntime" / "behind.npz")
 MOVES = ("QuantizeLinear", "DequantizeLinear", "Identity")

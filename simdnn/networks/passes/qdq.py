@@ -16,8 +16,10 @@ from isa_models import InvalidArgument
 from isa_models.readings.arrays import Array
 from simdnn.networks.model import Graph, Node
 from simdnn.networks.onnx_rewriting import PRODUCTS
+from simdnn.networks.types import label, limits
 
 DOMAIN = "simdnn"
+_STORED = ("s4", "u4", "s8", "u8", "s16", "u16")
 BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 
 
@@ -87,7 +89,7 @@ class _Fusion:
                 self.quantize_ahead(node)
 
     def quantize_ahead(self, node: Node) -> None:
-        """A QuantizeLinear of constants is a constant of 8 bits."""
+        """A QuantizeLinear of constants is a constant of 4, 8 or 16 bits."""
         given = [self.constants.get(name) for name in node.inputs]
         if node.get("block_size") or node.get("precision") or len(given) < 3 or any(v is None for v in given):
             return
@@ -95,15 +97,14 @@ class _Fusion:
         axis = _axis(node, values.ndim)
         across = scale.ndim == 1 and values.ndim and scale.size == values.shape[axis]
         floats = values.dtype == scale.dtype == np.float32
-        if not floats or zero.dtype not in BYTES or zero.size != scale.size or not (scale.size == 1 or across):
+        if not floats or label(zero.dtype) not in _STORED or zero.size != scale.size or not (scale.size == 1 or across):
             return
         shape = [-1 if i == axis else 1 for i in range(values.ndim)] if scale.size > 1 else [1] * values.ndim
         with np.errstate(all="ignore"):
             total = np.rint(values / scale.reshape(shape)) + zero.reshape(shape).astype(np.float32)
         if np.isfinite(total).all():
-            limits = np.iinfo(zero.dtype)
             name = node.outputs[0]
-            self.constants[name] = self.added[name] = np.clip(total, limits.min, limits.max).astype(zero.dtype)
+            self.constants[name] = self.added[name] = np.clip(total, *limits(zero.dtype)).astype(zero.dtype)
             self.gone.add(id(node))
 
     def run(self) -> Graph:

@@ -1,7 +1,7 @@
 """Weights and biases of floats that onnxruntime quantizes as it loads a quantize-dequantize model.
 
 So it does with Conv, ConvTranspose and Gemm between DequantizeLinear and QuantizeLinear (a Relu or Clip before that
-may be): weights become s8 with one scale and one zero point, a bias s32 with the scale of the sums, one or one a column.
+may be): weights become s8 with one scale and one zero point, a bias s32 by the scale of the sums, one or one a column.
 """
 
 from __future__ import annotations
