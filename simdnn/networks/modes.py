@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from isa_models import InvalidArgument, SimdnnError, Unimplemented
 from isa_models.formats import fmt
 from isa_models.keywords import keywords
 from isa_models.machines.loader import AnyMachine
-from isa_models.readings.arrays import Array
+from isa_models.readings.arrays import Array, memory_bytes
 from simdnn.exactness import measures
 from simdnn.late import frames, pd
 from simdnn.networks.float16 import float16_report, transpile_float16
@@ -59,6 +60,7 @@ CALIBRATED_ON_ITSELF = "its ranges are from the very data that it is judged on"
 CALIBRATED_ON_PART = "{0} of the {1} feeds that it is judged on are among those that its ranges are from"
 _TOTALS_PRINTED = ("mode", "accuracy", "metric", "speed_up", "sqnr_db", "computes", "cycles", "bound", "departures")
 _LAYERS_PRINTED = ("layer", "mode", "implementation", "cycles", "sqnr_db", "departures")
+_COPIES = 8  # of an input, that drawing it and the first nodes take at the least
 _EXACT = "icx"  # sums of integers are exact on any machine with VNNI
 
 
@@ -200,6 +202,12 @@ def random_feeds(network: Network, shapes: Mapping[str, Sequence[int]], seed: in
     found: dict[str, Array] = {}
     for port in network.inputs:
         dtype, dims = port.dtype or F32, sizes[port.name]
+        needed = _COPIES * dtype.itemsize * prod(dims)
+        if needed > memory_bytes():
+            raise InvalidArgument(
+                f"input {port} of {'x'.join(map(str, dims))}: a run with values takes more than {needed:.3g} bytes, "
+                f"and this host has {memory_bytes():.3g}; costs alone (run --no-values) take none"
+            )
         data = rng.normal(size=dims) if is_float(dtype) else rng.integers(0, 2 if dtype.kind == "b" else 10, dims)
         found[port.name] = data.astype(dtype)
     return found
