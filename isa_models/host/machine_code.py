@@ -34,7 +34,7 @@ class LinkedFunction:
     parameters: tuple[str, ...]
     lines: tuple[str, ...]
     declarations: tuple[str, ...]
-    own: tuple[LinkedFunction, ...] = ()
+    calls: tuple[LinkedFunction, ...] = ()
 
     @property
     def declaration(self) -> str:
@@ -44,15 +44,9 @@ class LinkedFunction:
     @property
     def text(self) -> str:
         """A module with nothing else."""
-        functions = self, *self.own
-        lines = dict.fromkeys(line for function in functions for line in function.declarations)
-        return "\n".join([*lines, *(function.definition for function in functions)])
-
-    @property
-    def definition(self) -> str:
-        """The function alone."""
         body = "\n".join(["entry:", *self.lines])
-        return f"define {self.head} nounwind alignstack(64) {{\n{body}\n}}"
+        called = (function.declaration for function in self.calls)
+        return "\n".join([*self.declarations, *called, f"define {self.head} nounwind alignstack(64) {{\n{body}\n}}"])
 
     @property
     def head(self) -> str:
@@ -115,7 +109,7 @@ def _compiled(text: str, hasty: bool) -> bytes:
 @functools.cache
 def _shared(function: LinkedFunction) -> LinkedCode:
     """The code of a function, compiled once."""
-    return linked(function.name, function.text, [function.name])
+    return linked(function.name, function.text, [function.name], function.calls)
 
 
 @functools.cache

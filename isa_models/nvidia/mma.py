@@ -25,7 +25,7 @@ from isa_models.nvidia.fused_sum import Parts, added, as_one_step, fused_sum, pa
 from isa_models.nvidia.moderate import Product, fits, moderate, moderate_sum
 from isa_models.readings.arrays import Array, ArrayValue, held, unwarned
 
-_PIECE = 16  # columns of a product that are compiled together
+_PIECE, _WIDE_PIECE = 16, 4  # columns of a product that are compiled together; of a row alone
 _MANUAL = 'PTX ISA, "Warp-level Matrix Instructions: mma"; sums: MMA-Sim, arXiv:2511.10909'
 FORM = Naming(
     "{instruction}.{arch}.m{m}n{n}k{k}.{result}.{operands}[.{weights}]",
@@ -251,10 +251,12 @@ class MmaForm(Instruction):
         return {"acc": s.m * s.n, "a": s.m * s.k, "b": s.k * s.n}[operand.name]
 
     def pieces(self) -> Pieces:
-        """Rows, and of a wgmma's 16 columns each: code for more takes LLVM longer and runs no faster."""
+        """Rows, and of a wgmma's 16 columns each: code for more takes LLVM longer and runs no faster. Some columns of a
+        row, which are 64 bits wide where they have to be.
+        """
         assert self.shape is not None
         n = self.shape.n
-        part = math.gcd(n, _PIECE)
+        part = math.gcd(n, _PIECE if self.shape.m > 1 else _WIDE_PIECE)
         return Pieces(mma_form(replace(self.shape, m=1, n=part)), self.shape.m, n // part)
 
     def element(self) -> Instruction:

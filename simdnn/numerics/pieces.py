@@ -21,28 +21,12 @@ def piece_by_piece(mnemonic: str, lanes: int) -> LinkedFunction:
     """`void @name(ptr result, ptr …operands)`: an instruction that is made of pieces, for a result of `lanes`. That
     may lie where the accumulator does.
     """
-    product = _Product(mnemonic, lanes)
-    product.write()
-    emit = product.emit
-    lines = *(emit.places or ()), *emit.lines
-    parameters = _parameters(product.one)
-    own = (product.careful,) if product.alarmed else ()
-    return LinkedFunction(f"product.{mnemonic}", "void", parameters, lines, tuple(emit.declarations), own)
-
-
-def _parameters(one: Instruction) -> tuple[str, ...]:
-    factors = (f"ptr{'' if operand.name == 'acc' else ' noalias'} %{operand.name}" for operand in one.operands)
-    return "ptr %result", *factors
+    return _Product(instruction(mnemonic), lanes).function
 
 
 def _careful(one: Instruction, lanes: int) -> LinkedFunction:
-    """A piece without shortcuts, by pointers to its result and operands."""
-    emit = Emitter(careful=True)
-    operands = [_loaded(emit, o, f"%{o.name}", one.operand_lanes(o, lanes)) for o in one.operands]
-    result = one.apply(*operands, lanes=lanes)
-    emit.line(f"store {result.type} {result.name}, ptr %result, align 1")
-    emit.line("ret void")
-    return LinkedFunction(f"careful.{one.name}", "void", _parameters(one), tuple(emit.lines), tuple(emit.declarations))
+    """A piece without shortcuts, by pointers to its result and operands; in smaller pieces, if it has any."""
+    return _Product(one, lanes, careful=True).function
 
 
 def _loaded(emit: Emitter, operand: Operand, place: str, count: int) -> LlvmValue:
@@ -54,20 +38,24 @@ def _loaded(emit: Emitter, operand: Operand, place: str, count: int) -> LlvmValu
 class _Product:
     """The text of one such function."""
 
-    def __init__(self, mnemonic: str, lanes: int) -> None:
-        found = instruction(mnemonic).pieces()
+    def __init__(self, definition: Instruction, lanes: int, careful: bool = False) -> None:
+        found = definition.pieces()
         assert found is not None
         self.one, self.rows, self.columns = found.one, found.rows, found.columns
         self.lanes = lanes // (self.rows * self.columns)
         self.counts = {o.name: self.one.operand_lanes(o, self.lanes) for o in self.one.operands}
-        self.emit = Emitter()
+        self.name = f"{'careful' if careful else 'product'}.{definition.name}"
+        self.emit = Emitter(careful=careful)
         self.emit.places = []  # units that load have time to spread lanes, those that shuffle have not
-        self.alarmed = False  # whether pieces take shortcuts
+        self.calls: tuple[LinkedFunction, ...] = ()
+        self.write()
 
-    @functools.cached_property
-    def careful(self) -> LinkedFunction:
-        """The function that forms a piece where a shortcut may be wrong."""
-        return _careful(self.one, self.lanes)
+    @property
+    def function(self) -> LinkedFunction:
+        emit, operands = self.emit, self.one.operands
+        factors = (f"ptr{'' if operand.name == 'acc' else ' noalias'} %{operand.name}" for operand in operands)
+        lines = *(emit.places or ()), *emit.lines
+        return LinkedFunction(self.name, "void", ("ptr %result", *factors), lines, tuple(emit.declarations), self.calls)
 
     def write(self) -> None:
         emit, columns = self.emit, self.columns
@@ -107,19 +95,23 @@ class _Product:
                 step = row if o.name == "a" else number
                 places[o.name] = self.at(o.name, step, self.counts[o.name] * fmt(o.dtype).bits // 8)
         operands = [b if o.name == "b" else _loaded(emit, o, places[o.name], self.counts[o.name]) for o in one.operands]
-        emit.alarms = Alarms(emit)
-        result = one.apply(*operands, lanes=self.lanes)
-        alarm, emit.alarms = emit.alarms.finish(), None
+        alarm = "false"
+        if emit.careful:
+            result = one.apply(*operands, lanes=self.lanes)
+        else:
+            emit.alarms = Alarms(emit)
+            result = one.apply(*operands, lanes=self.lanes)
+            alarm, emit.alarms = emit.alarms.finish(), None
         where = self.at("result", number, self.lanes * fmt(one.result).bits // 8)
         if alarm == "false":
             emit.line(f"store {result.type} {result.name}, ptr {where}, align 1")
             return
-        self.alarmed = True
+        self.calls = self.calls or (_careful(one, self.lanes),)
         rare, usual, done = (emit.name(word)[1:] for word in ("rare", "usual", "done"))
         emit.line(f"br i1 {alarm}, label %{rare}, label %{usual}, !prof !0")
         emit.start(rare)
         pointers = (f"ptr {pointer}" for pointer in (where, *(places[o.name] for o in one.operands)))
-        emit.line(f"call void @{self.careful.name}({', '.join(pointers)})")
+        emit.line(f"call void @{self.calls[0].name}({', '.join(pointers)})")
         emit.line(f"br label %{done}")
         emit.start(usual)
         emit.line(f"store {result.type} {result.name}, ptr {where}, align 1")
