@@ -19,7 +19,7 @@ _COLLAPSE = 25  # MADV_COLLAPSE, from Linux 6.1 on; what knows it not refuses it
 _STEP = 8  # from one object that is looked at to the next
 _CROWDED = 64  # of those in a large page that is worth its room: a twentieth of what it holds
 _MOST = 64  # pages that are made at once: each is copied, and a caller may have gigabytes of objects of its own
-_LONGEST = 0.2  # seconds: where memory is in small pieces Linux first moves what others have (2 s for 55 pages were met)
+_LONGEST = 0.2  # seconds: where memory is in small pieces Linux first moves what others have (2 s for 55 pages)
 
 
 def gather() -> int:
