@@ -297,12 +297,14 @@ class ThirdOperands:
     """Operations that read a third operand by the way by which their bank reads what is stored.
 
     Those are the mnemonics `of` (patterns as in a shell), and all that merge behind a mask, but `spared` ones. Where
-    `fresh_is_free`, a store does not need the way for what a unit yields in the same cycle.
+    `fresh_is_free`, a store does not need the way for what a unit yields in the same cycle; where `addend_is_free`, an
+    operation that adds to that does not.
     """
 
     of: tuple[str, ...] = ()
     spared: tuple[str, ...] = ()
     fresh_is_free: bool = False
+    addend_is_free: bool = False
 
     def has(self, mnemonic: str, merges: bool) -> bool:
         """Whether an operation is one of them.
@@ -354,6 +356,8 @@ class Core:
     uop_cache_line: int = 0  # slots of a loop that come from the uop cache in a cycle, none across its end; 0: any
     uop_cache_evex: int = 0  # EVEX instructions behind a line's first that take a further place of it together; 0: none
     address_units: int = 0  # that loads and stores take in turn, wide loads two at once; 0: each pipe has its own
+    commit_bytes: int = 0  # stores commit together, and as two, by aligned pieces of these; 0: by lines
+    composed_address: int = 0  # cycles that one of a scaled index, or of three parts, takes longer
     loads_of_a_place: int = 0  # loads a cycle that read one byte of their lines; 0: any
     load_replay: int = 0  # cycles until one more comes again; 0: it waits
     binding: str = "banks"  # how a uop gets its port: one of `BINDINGS`
@@ -373,6 +377,7 @@ class Core:
     lane_crossers: tuple[str, ...] = ()  # mnemonics (patterns) of 256 bits whose intervals are those of one unit
     microcode_slots: int = 0  # from which one has dispatch groups for itself, and below which it is in one; 0: neither
     mask_registers: int = 0  # that masks and results in flight share; 0: never too few
+    vector_registers: int = 0  # for results of vectors in flight; 0: never too few
     result_ports: tuple[str, ...] = ()  # that yield one result a cycle: a second one comes in the next that is free
     retire_delay: int = 0  # cycles from a result to its retirement at least
     loop_buffer: tuple[tuple[int, int], ...] = ()  # (slots up to which a loop is kept so, its copies there)

@@ -118,10 +118,13 @@ def _core(table: Table) -> Core:
         uop_cache_evex=table.figure_integer("uop_cache_evex", 0, 64, 0),
         splits_indexed=table.figure_integer("splits_indexed", 0, 64, 0),
         address_units=table.figure_integer("address_units", 0, 16, 0),
+        commit_bytes=table.figure_integer("commit_bytes", 0, 4096, 0),
+        composed_address=table.figure_integer("composed_address", 0, 64, 0),
         load_replay=table.figure_integer("load_replay", 0, 64, 0),
         loads_of_a_place=table.figure_integer("loads_of_a_place", 0, 64, 0),
         microcode_slots=table.figure_integer("microcode_slots", 0, 100, 0),
         mask_registers=table.figure_integer("mask_registers", 0, 100_000, 0),
+        vector_registers=table.figure_integer("vector_registers", 0, 100_000, 0),
         result_ports=table.figure_strings("result_ports", ports, ()),
         retire_delay=table.figure_integer("retire_delay", 0, 1000, 0),
         binding=table.figure_among("binding", BINDINGS),
@@ -289,7 +292,7 @@ def _narrow_masks(table: Table) -> NarrowMasks:
 def _third_operands(table: Table) -> ThirdOperands:
     table.provenance()
     spared = table.strings("spared") if table.has("spared") else ()
-    return ThirdOperands(table.strings("of"), spared, table.flag("fresh_is_free"))
+    return ThirdOperands(table.strings("of"), spared, table.flag("fresh_is_free"), table.flag("addend_is_free"))
 
 
 def _loop_buffer(table: Table) -> tuple[tuple[int, int], ...]:

@@ -103,14 +103,14 @@ def _reference(one: Decoded, sums: Sequence[Sum]) -> MemRef | None:
     if one.memory is None:
         return None
     size = max(1, one.memory.bytes)
-    registers, indexed = one.memory.registers, bool(one.memory.index)
+    how = one.memory.registers, bool(one.memory.index), one.memory.composed
     steps = {b + a.times(-1) for a, b in zip(sums, sums[1:], strict=False)}
     scattered = any(name.startswith("?") for name, _ in sums[0].terms) or len(steps) != 1
     if scattered:
-        return MemRef("?", None, size, 0, registers, indexed)
+        return MemRef("?", None, size, 0, *how)
     step = steps.pop()
     moved = FAR if step.terms else step.const
-    return MemRef("+".join(f"{f}*{name}" for name, f in sums[0].terms), sums[0].const, size, moved, registers, indexed)
+    return MemRef("+".join(f"{f}*{name}" for name, f in sums[0].terms), sums[0].const, size, moved, *how)
 
 
 def follow(state: State, one: Decoded) -> None:

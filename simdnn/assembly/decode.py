@@ -99,6 +99,11 @@ class MemoryOperand:
     def registers(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(r for r in (self.base, self.index) if r and r != "rip"))
 
+    @property
+    def composed(self) -> bool:
+        """Whether it has an index times more than one, or three parts."""
+        return bool(self.index) and (self.scale > 1 or bool(self.base) and self.displacement != 0)
+
 
 @dataclass(frozen=True)
 class Decoded:

@@ -26,7 +26,7 @@ MOST_PLACES = 6  # of other loops in a note
 NO_PLACES: Mapping[int, str] = Frozen({})
 _CONDITIONAL = iced.FlowControl.CONDITIONAL_BRANCH
 _X87 = re.compile(r"f(?!xsave|xrstor|emms)")
-_ADDEND = re.compile(r"vfn?m(add|sub)231[ps]s|vpdp\w+|vdpbf16ps|tdp\w+|vp?gather\w+")
+_ADDEND = re.compile(r"vfn?m(add|sub)231[ps][sd]|vpdp\w+|vdpbf16ps|tdp\w+|vp?gather\w+")
 _GATHERS = re.compile(r"vp?gather[dq]")
 #: they keep lanes of a source as they are
 MERGES = re.compile(r"v?cvt(si2s[sd]|ss2sd|sd2ss)|v?(rcp|rsqrt|sqrt)s[sd]|v?rounds[sd]|v?pinsr[bwdq]")

@@ -17,15 +17,16 @@ from simdnn.timing.translate import Ints
 LOADS, CROSSES, WHOLE = 1, 2, 4
 # Behind them: the line of its store, beside that of the store before; the place in its line of its load, where that
 # matters; the age of the op whose store it reads from, and one.
-AT_LINE, LINES = 3, 3
-NO_LINE, OTHER_LINE, SAME_LINE, TWO_LINES = 0, 1, 2, 3
-AT_PLACE, PLACES = 5, 1023
-AT_SOURCE = 15
+AT_LINE, LINES = 3, 7
+NO_LINE, OTHER_LINE, SAME_LINE, TWO_LINES, SAME_AND_OTHER = 0, 1, 2, 3, 4
+AT_PLACE, PLACES = 6, 1023
+AT_SOURCE = 16
 
 
 class CoreMeetings(CoreNodes):
     """Walks over a stream in its order; stores that wrote lately are remembered by tensor."""
 
+    commit_bytes: int  # what commits in a cycle lies in as many
     last_tensor: int  # of a store that none has joined yet
     last_line: int
     stores: Ints  # by tensor: how many were remembered, the last `store_queue` of them in
@@ -66,16 +67,18 @@ class CoreMeetings(CoreNodes):
         return met
 
     def store_meets(self, position: int, first: int, age: int) -> int:
-        """The line of a store, whose bytes are remembered."""
+        """The line of a store, or the piece of one that a core commits by (measured); its bytes are remembered."""
         row = self.row_of[position]
-        tensor, line, found = self.store_tensor[row], first // self.line_bytes, OTHER_LINE
-        if first % self.line_bytes + self.store_bytes[row] > self.line_bytes and self.is_tile[row] == 0:
-            found = TWO_LINES
-        elif self.last_tensor == tensor and self.last_line == line:
-            found = SAME_LINE
-        if found == OTHER_LINE:
+        tensor, line = self.store_tensor[row], first // self.commit_bytes
+        last = line if self.is_tile[row] != 0 else (first + self.store_bytes[row] - 1) // self.commit_bytes
+        joins = self.last_tensor == tensor and self.last_line == line
+        halves = line != last and self.commit_bytes < self.line_bytes  # that are joined each by itself
+        found = SAME_LINE if joins else OTHER_LINE
+        if line != last:
+            found = SAME_AND_OTHER if joins and halves else TWO_LINES
+        if found == OTHER_LINE or halves:
             self.last_tensor = tensor
-            self.last_line = line
+            self.last_line = last
         else:
             self.last_tensor = NOWHERE
         at = tensor * self.store_queue + self.stores[tensor] % self.store_queue

@@ -16,6 +16,7 @@ from simdnn.timing.cpu.core_meetings import (
     LOADS,
     NO_LINE,
     PLACES,
+    SAME_AND_OTHER,
     SAME_LINE,
     TWO_LINES,
     WHOLE,
@@ -44,7 +45,7 @@ class CoreMemory(CoreMeetings):
     next_unit: int
     at_units: int
     unit_of: Ints  # by node
-    parts: Ints  # by node: of its address, not yet formed
+    parts: Ints  # by node: of its address, not yet formed; of a store each at a unit of its own
     unit_does: Ints
     # Stores, and their commits in order.
     line_cycles: Floats  # by age: what its commit takes behind the store before it
@@ -75,6 +76,8 @@ class CoreMemory(CoreMeetings):
             if self.places_matter != 0:
                 self.place[load] = met >> AT_PLACE & PLACES
             if met & CROSSES != 0:
+                if self.units > 0 and self.load_pipes[row] == 0:
+                    self.parts[load] = 2
                 if self.replay == 0 or self.load_share[row] > 1:
                     self.pipes_of[load] = max(self.load_pipes[row], self.crossing_pipes[row])
                 self.late[load] = self.crossing_latency[row]
@@ -258,15 +261,16 @@ class CoreMemory(CoreMeetings):
         if self.units == 0:
             self.push(self.ports + 2, node)
             return
-        for part in range(self.parts[node]):
+        units = 1 if self.load_tensor[self.row(node)] != NOWHERE else self.parts[node]
+        for part in range(units):
             self.push(self.ports + 3 + (self.unit_of[node] + part) % self.units, node)
             self.at_units += 1
 
     def issue_at_units(self, used: float) -> None:
         """Each unit forms the address of the oldest access that waits there, if that is a store's or a pipe is left.
 
-        A load of two pipes takes the unit behind its own, too; one of a general register takes no pipe. Measured on a
-        Zen 4 (docs/validation).
+        A load of two pipes takes the unit behind its own, too; one of a general register takes no pipe, across lines
+        its unit twice. Measured on a Zen 4, and across lines on a Zen 3 (docs/validation).
         """
         for unit in range(self.units):
             self.unit_does[unit] = 0
@@ -281,13 +285,16 @@ class CoreMemory(CoreMeetings):
             if used + min(need, float(self.pipes)) > self.pipes or need > 1 and self.unit_does[beside] == 2:
                 continue
             self.unit_does[unit] = 2
+            self.acted = 1
+            self.parts[node] -= 1
+            loads = self.load_tensor[self.row(node)] != NOWHERE
+            if loads and self.parts[node] > 0:
+                continue
             if need > 1:
                 self.unit_does[beside] = 2
             self.pop(self.ports + 3 + unit)
             self.at_units -= 1
-            self.acted = 1
-            self.parts[node] -= 1
-            if self.load_tensor[self.row(node)] != NOWHERE:
+            if loads:
                 used += self.issue_load(node, need, used)
             elif self.parts[node] == 0:
                 self.finish(node, float(self.cycle))
@@ -349,6 +356,8 @@ class CoreMemory(CoreMeetings):
         self.line_cycles[age] = self.other_line_cycles[row]
         if line == TWO_LINES:
             self.line_cycles[age] = self.crossing_cycles[row]
+        elif line == SAME_AND_OTHER:
+            self.line_cycles[age] = self.crossing_cycles[row] - self.other_line_cycles[row]
         elif line == SAME_LINE:  # both commit in the time of one
             self.line_cycles[age] = 2 * self.commit_cycles[row] - self.other_line_cycles[row]
         self.start_node(NODES * age + COMMIT)

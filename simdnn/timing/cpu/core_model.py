@@ -143,6 +143,7 @@ class CoreModel(CoreOperands):
             slots -= left
             self.rob_room += self.slots[row]
             self.mask_room += self.masks[row]
+            self.vector_room += self.vectors[row]
             self.retired_at[self.retired] = now - self.retire_delay  # nothing but room waits for that
             self.last_retirement = now
             if self.load_tensor[row] != NOWHERE:
@@ -187,7 +188,7 @@ class CoreModel(CoreOperands):
         self.pop(port)
         occupancy = self.occupancy[row]
         self.free_at[port] = now + occupancy
-        if self.way[row] == THIRD:
+        if self.way[row] == THIRD and self.has_fresh_addend(node) == 0:
             self.third_until[self.pool_of[port]] = max(self.third_until[self.pool_of[port]], now + occupancy)
         self.busy[port] += occupancy
         self.issued(port)
@@ -206,9 +207,15 @@ class CoreModel(CoreOperands):
             self.finish(node, done if done > now or self.way[row] == STORED else now + 1.0)
 
     def pass_by(self, port: int) -> int:
-        """Take out the first uops of a port that find the way of their bank taken; younger ones pass them: how many."""
+        """Take out the first uops of a port that find the way of their bank taken: how many.
+
+        Younger ones pass them, but none that reads a third operand (measured on a Zen 3).
+        """
         passed = 0
-        while self.heaped[port] > 0 and self.waits_for_way(port) != 0:
+        while self.heaped[port] > 0:
+            third = self.way[self.row(self.heap[port * self.heap_size])] == THIRD
+            if self.waits_for_way(port) == 0 and (passed == 0 or third == 0):
+                break
             self.passed[passed] = self.pop(port)
             passed += 1
         return passed
@@ -221,7 +228,7 @@ class CoreModel(CoreOperands):
         """
         node, pool = self.heap[port * self.heap_size], self.pool_of[port]
         way = self.way[self.row(node)]
-        if way == OWN_WAY:
+        if way == OWN_WAY or way == THIRD and self.has_fresh_addend(node) != 0:
             return 0
         if way == STORED:
             return 1 if self.third_until[pool] > self.cycle and self.is_fresh(node) == 0 else 0
@@ -234,6 +241,13 @@ class CoreModel(CoreOperands):
         if self.heaped[stores] == 0 or first > node or self.way[self.row(first)] != STORED:
             return 0
         return 1 - self.is_fresh(first)
+
+    def has_fresh_addend(self, node: int) -> int:
+        """Whether a unit yields in this cycle what an operation adds to, which comes by no way then (measured)."""
+        source = self.source[node]
+        if self.addend_is_free == 0 or source == NOWHERE:
+            return 0
+        return 1 if self.done[source] - self.gain[self.row(node)] == self.cycle else 0
 
     def is_fresh(self, store: int) -> int:
         """Whether a unit yields in this cycle what a store of one entry stores, and that spares the way."""
@@ -324,7 +338,11 @@ class CoreModel(CoreOperands):
         """Rename and send on one group of ops, in order, as far as there is room."""
         width = self.dispatch_slots
         slots, before, pairs = width, 0, 0  # before: ops in the group, those of several slots as several
-        if self.has_room_for_group() == 0 or self.has_masks_for_group() == 0 or self.has_store_queue_for_group() == 0:
+        if (
+            self.has_room_for_group() == 0
+            or self.has_registers_for_group() == 0
+            or self.has_store_queue_for_group() == 0
+        ):
             return
         self.begin_group()
         while self.ages < self.total and slots > 0:
@@ -363,18 +381,20 @@ class CoreModel(CoreOperands):
             return 1
         return self.dispatch_slots if self.slots[row] >= self.microcode else min(self.slots[row], self.dispatch_slots)
 
-    def has_masks_for_group(self) -> int:
-        """Whether the masks that the next group makes find registers; it waits as a whole (measured on a Zen 4)."""
-        if self.masks_are_few == 0 or self.mask_room >= self.dispatch_slots or self.ages == self.retired:
+    def has_registers_for_group(self) -> int:
+        """Whether masks and vectors that the next group makes find registers; it waits as a whole (read on a Zen 4)."""
+        masks, vectors, slots = self.mask_room, self.vector_room, self.dispatch_slots
+        if min(masks, vectors) >= slots or self.ages == self.retired:
             return 1
-        masks, slots, age = self.mask_room, self.dispatch_slots + self.partial, self.ages
+        slots, age = slots + self.partial, self.ages
         while age < self.total:
             row = self.row_of[age % self.size]
             masks -= self.masks[row]
+            vectors -= self.vectors[row]
             slots -= self.slots[row]
             if slots < 0:
                 return 1
-            if masks < 0:
+            if min(masks, vectors) < 0:
                 return 0
             age += 1
         return 1
@@ -421,6 +441,8 @@ class CoreModel(CoreOperands):
         else:
             self.start_node(node)
             self.operate(row, node, read, place)
+            if self.merges_late(row) != 0:
+                value = self.merged(row, node)
         if self.is_move[row] != 0:
             value = self.value_of[self.moves[row]]
         for at in range(self.first_write[row], self.first_write[row] + self.writes[row]):
@@ -431,6 +453,7 @@ class CoreModel(CoreOperands):
         self.dispatched_at[self.ages] = self.cycle
         self.rob_room -= self.slots[row]
         self.mask_room -= self.masks[row]
+        self.vector_room -= self.vectors[row]
         self.ages += 1
 
     def operate(self, row: int, node: int, read: int, place: int) -> None:
@@ -452,6 +475,10 @@ class CoreModel(CoreOperands):
         self.await_operands(row, node, read)
         if self.way[row] == STORED:
             self.source[node] = self.value_of[self.registers[self.first_read[row]]]
+        elif self.way[row] == THIRD:
+            self.source[node] = NOWHERE
+            if self.accumulator[row] != NOWHERE:
+                self.source[node] = self.value_of[self.accumulator[row]]
         self.unissued[node] = self.uops[row]
         for uop in range(first, last):
             if self.sent[uop - first] != NO_PORT:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from simdnn.timing.cpu.core_state import LOAD, NODES, NOWHERE, UNKNOWN, CoreState
+from simdnn.timing.cpu.core_state import COMMIT, LOAD, NODES, NOWHERE, UNKNOWN, CoreState
 from simdnn.timing.cpu.schedulers import NO_PORT
 from simdnn.timing.translate import Floats, Ints
 
@@ -105,6 +105,10 @@ class CoreNodes(CoreState):
                     continue
                 if user % NODES == LOAD:
                     self.await_load(user)
+                elif user % NODES == COMMIT:
+                    self.done[user] = self.ready[user]
+                    self.next_work[user] = work
+                    work = user
                 elif self.uops[self.row(user)] > 0:
                     bound = self.first_bound[user]
                     while bound != NOWHERE:

@@ -28,7 +28,7 @@ FIELDS = fields_of(CoreModel)
 SLOT = {name: i for i, name in enumerate(FIELDS)}
 _INTS = (
     *("slots", "split", "occupancy", "uops", "wanted", "reads", "writes", "pointers", "is_move", "is_tile"),
-    *("only_loads", "load_bytes", "store_bytes", "store_addresses", "store_entries", "way", "masks"),
+    *("only_loads", "load_bytes", "store_bytes", "store_addresses", "store_entries", "way", "masks", "vectors"),
     *("flags", "late_flags", "shares_result", "yields", "hindered", "bypass_wide"),
 )
 _NAMED = (  # numbers that are given when the rows stand beside each other
@@ -43,6 +43,7 @@ _FLOATS = (
 )
 
 
+ANY = 1 << 40  # registers, more than ever are in flight
 _INT_PLACE = {name: place for place, name in enumerate((*_INTS, *_NAMED))}
 
 
@@ -97,6 +98,7 @@ def _row(machine: Machine, op: CoreOp) -> _Row:
             op.store_entries,
             op.way,
             op.masks,
+            op.vectors,
             *(op.flags, op.late_flags, op.shares_result, op.yields, op.hindered, op.bypass_wide),
         ),
     )
@@ -189,6 +191,7 @@ def _scalars(machine: Machine) -> dict[str, int]:
         "by_lanes": int(core.binding == "order"),
         "by_halves": int(core.binding == "halves"),
         "retire_slots": core.retire_slots,
+        "commit_bytes": core.commit_bytes or machine.caches[0].line_bytes,
         "line_bytes": machine.caches[0].line_bytes,
         "pipes": len(core.load_ports),
         "units": core.address_units,
@@ -198,11 +201,12 @@ def _scalars(machine: Machine) -> dict[str, int]:
         "rob_room": core.reorder_buffer,
         "microcode": core.microcode_slots,
         "ways_are_shared": int(bool(core.third_operands.of)),
+        "addend_is_free": int(core.third_operands.addend_is_free),
         "fresh_is_free": int(core.third_operands.fresh_is_free),
         "bypass": core.bypass.cycles,
         "bypass_back": core.bypass.back_cycles,
         "bypass_by_operand": int(core.bypass.by_operand),
-        "masks_are_few": int(core.mask_registers > 0),
+        "vector_room": core.vector_registers or ANY,
         "retire_delay": core.retire_delay,
         "load_room": core.load_queue,
         "store_room": core.store_queue,
@@ -299,10 +303,10 @@ class CoreRows:
         return [self.ops[number] for number in met], list(met.values())
 
     def free_masks(self, order: Ints) -> int:
-        """Mask registers of the core less those that some ops, by number, write."""
+        """Mask registers of the core less those that some ops, by number, write; `ANY` where they are never too few."""
         registers = self.machine.core.mask_registers
         if not registers:
-            return 0
+            return ANY
         used = np.flatnonzero(np.bincount(order))
         used = used[self.column("masks")[used] > 0]
         return registers - len(set(self._lists.values[0][self.column("first_write")[used]].tolist()))

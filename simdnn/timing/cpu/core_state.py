@@ -15,7 +15,7 @@ UNKNOWN = -1.0
 NOWHERE = -1  # no node, register, edge or place
 UNPLACED = -(1 << 62)  # an address that is the same as no other
 NODES = 3
-OPERATION, LOAD, COMMIT = 0, 1, 2  # of an op's nodes
+OPERATION, LOAD, COMMIT = 0, 1, 2  # of an op's nodes; the last one is a result too, of what merges late
 
 
 class CoreState(Banks):
@@ -43,9 +43,9 @@ class CoreState(Banks):
     store_queue: int
     retire_delay: int  # cycles from a result to its retirement at least
     microcode: int  # slots from which an op has groups for itself, and below which it is in one; 0: neither
+    addend_is_free: int  # whether what a unit yields in a cycle is added to then without that way
     fresh_is_free: int  # whether what a unit yields in a cycle is stored then without that way
     ways_are_shared: int  # whether third operands and what is stored come by one way in a bank
-    masks_are_few: int  # whether mask registers may run out
     stalled_after: int
     # The stream, and the rows of its ops.
     size: int
@@ -101,6 +101,7 @@ class CoreState(Banks):
     forward_latency: Floats
     blocked_latency: Floats
     masks: Ints  # mask registers that it takes until it retires
+    vectors: Ints  # and those of vectors
     store_tensor: Ints
     store_bytes: Ints
     commit_cycles: Floats
@@ -114,7 +115,8 @@ class CoreState(Banks):
     until_end: int
     retire_left: int  # slots of the oldest op still to retire
     rob_room: int
-    mask_room: int  # mask registers for results
+    mask_room: int  # mask registers for results, where they may run out
+    vector_room: int  # and those of vectors
     load_room: int
     store_room: int
     last_retirement: int

@@ -43,6 +43,7 @@ class MemRef:
     step: int = 0
     registers: tuple[str, ...] = ()
     indexed: bool = False  # formed of two registers
+    composed: bool = False  # of an index times more than one, or of three parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,7 @@ class CoreOp(Brief):
     hindered: int  # kinds of operands behind which it takes longer, as bits
     bypass_wide: bool  # where that goes by the units for 512 bits
     masks: int  # mask registers that it takes until it retires
+    vectors: int  # and those of vectors
     split: int  # of one fused that goes into the core as two: its group has fewer ops before it; 0: it is one
 
     only_loads: bool = field(init=False, repr=False)  # nothing is done with what is loaded
@@ -207,7 +209,7 @@ def _has_three_sources(step: Step) -> bool:
 #: what a move or a zero idiom lacks that is gone before it reaches a unit
 _NO_WORK: Mapping[str, Any] = {
     **{"uops": (), "latency": 0, "interval": 0, "from_other_unit": 0.0, "on_other_unit": 0.0},
-    **{"late_result": 0.0, "yields": 0, "hindered": 0},
+    **{"late_result": 0.0, "yields": 0, "hindered": 0, "vectors": 0},
 }
 
 
@@ -242,7 +244,7 @@ def core_op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) ->
         load_share=kind.load_share * rows,
         crossing_pipes=load.crossing_pipes,
         crossing_latency=load.crossing_latency,
-        load_latency=load.latency,
+        load_latency=load.latency + (core.composed_address if step.load and step.load.composed else 0),
         forward_latency=max(_forwarded(core, kind, step), kind.stored.forward_latency),
         blocked_latency=load.blocked_latency,
         store=(step.store or MemRef("?", None, row.store_bits // 8)) if row.store_bits else None,
@@ -262,6 +264,7 @@ def core_op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) ->
         hindered=kind.hindered,
         bypass_wide=wide and core.narrow_as_512,
         masks=int(row.mask),
+        vectors=sum(register[1:3] == "mm" for register in step.writes),
         split=split,
     )
     return replace(op, **_NO_WORK) if idiom == "zero" or moves is not None else op
