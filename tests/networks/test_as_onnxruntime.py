@@ -485,3 +485,29 @@ def test_a_bias_of_weights_in_blocks_goes_to_what_is_behind_it(own: bool, behind
     made.ir_version = 10
     made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     assert not differs(made, feeds)
+
+
+def test_casts_round_and_go_as_its_own() -> None:
+    """Recorded of onnxruntime 1.32.0: to 4 bits what is rounded, f64 to f16 by way of f32, and no cast to bf16 that
+    another follows, but one to integers ahead of truth values.
+    """
+    number = onnx.TensorProto
+    cases: list[tuple[Any, list[int], list[float]]] = [
+        (np.float32([0.5, 1.5, -2.5, -0.49, 7.5]), [number.INT4, number.FLOAT], [1, 2, -3, 0, -8]),
+        (
+            np.float64([5.4448842973897627e-05, 212.8125001192093]),
+            [number.FLOAT16, number.DOUBLE],
+            [5.447864532470703e-05, 212.75],
+        ),
+        (np.float32([4.9968, -0.9987]), [number.BFLOAT16, number.INT8, number.FLOAT], [4, 0]),
+        (np.float32([0.38, -0.7, 1]), [number.INT32, number.BOOL, number.FLOAT], [0, 0, 1]),
+    ]
+    for x, kinds, wanted in cases:
+        names = ["x", *(f"t{i}" for i in range(len(kinds) - 1)), "y"]
+        nodes = [helper.make_node("Cast", [a], [b], to=to) for a, b, to in zip(names, names[1:], kinds, strict=False)]
+        made = model(nodes, {"x": x}, {}, opset=21)
+        found = simdnn.load(made).run({"x": x}, machine="hsw", dispatch="onnxruntime").outputs["y"]
+        assert found.tolist() == wanted
+    astray = model([helper.make_node("Cast", ["x"], ["y"], to=number.FLOAT8E4M3FN, saturate=0)], {"x": x}, {})
+    with pytest.raises(simdnn.Unimplemented, match="480 to 496 to a wrong f8_e4m3"):
+        simdnn.load(astray).run({"x": np.float32([1, 485, 2])}, machine="hsw", dispatch="onnxruntime")

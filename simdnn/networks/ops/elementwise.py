@@ -14,6 +14,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from isa_models import Unimplemented
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common import functions as f
 from simdnn.kernels.common.expression import Element
@@ -344,7 +345,29 @@ def cast_to(k: Kernels, x: Array, dtype: np.dtype[Any], saturate: bool = True) -
     if k.shadows(x) and dtype.kind != "O":
         return k.plain(shadow(x.shape, dtype), x)
     with np.errstate(all="ignore"):
-        return k.plain(_as(x, dtype, saturate), x)
+        return k.plain((_as_library if k.runs_models else _as)(x, dtype, saturate), x)
+
+
+#: magnitudes of which onnxruntime makes other codes than the format has where a Cast does not saturate (float8.h)
+_ASTRAY = {"f8_e4m3": (480, 496), "f8_e5m2": (61440, 65536)}
+
+
+def _as_library(x: Array, dtype: np.dtype[Any], saturate: bool) -> Array:
+    """As onnxruntime casts: to 2 and 4 bits what is rounded, halves away from zero, f64 to f16 and floats of 16 bits to
+    integers by way of f32, and a zero of 8 bits with a sign is true.
+    """
+    if not is_float(x.dtype) and not is_float(dtype) or x.dtype.kind == "O":
+        return _as(x, dtype, saturate)
+    if dtype.kind == "b" and bits(x.dtype) == 8:
+        return np.asarray(x.view(np.uint8) != 0)
+    wide = x.astype(np.float32)
+    low, end = _ASTRAY.get(label(dtype), (0, 0))
+    if not saturate and ((np.abs(wide) >= low) & (np.abs(wide) < end)).any():
+        raise Unimplemented(f"onnxruntime casts {low} to {end} to a wrong {label(dtype)}; what works: saturate=1")
+    if not is_float(dtype) and bits(dtype) < 8:
+        return _as(np.trunc(x.astype(np.float64) + np.copysign(0.5, wide)), dtype, saturate)
+    by_f32 = label(dtype) == "f16" or x.dtype.itemsize == 2 and dtype.kind in "iu"
+    return _as(wide if by_f32 and is_float(x.dtype) else x, dtype, saturate)
 
 
 def _as(x: Array, dtype: np.dtype[Any], saturate: bool) -> Array:
@@ -353,7 +376,7 @@ def _as(x: Array, dtype: np.dtype[Any], saturate: bool) -> Array:
     if x.dtype.kind == "O":
         return np.array([float(v) for v in x.reshape(-1)], np.float64).reshape(x.shape).astype(dtype)
     if dtype.kind == "b":
-        return np.asarray(x.astype(np.float32) != 0 if is_float(x.dtype) else x != 0)
+        return np.asarray(x.astype(np.float32) != 0 if x.dtype.kind == "V" else x != 0)
     width = bits(dtype)
     if is_float(dtype) and width <= 8:
         return narrowed(x, dtype, saturate)

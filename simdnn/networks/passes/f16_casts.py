@@ -87,6 +87,15 @@ def with_casts(graph: Graph, kept: Sequence[str], outer: Kinds | None = None) ->
     return casting.run(), casting.stands_for
 
 
+def without_undone_casts(graph: Graph, kept: Sequence[str]) -> Graph:
+    """A graph without f16, less casts that casts behind them undo or go beyond."""
+    made = {node.outputs[0] for node in graph.nodes if node.op == "Cast" and not node.domain}
+    if not any(node.op == "Cast" and node.inputs[0] in made for node in graph.nodes):
+        return graph
+    casting = _Casting(graph, _fixed(graph, {}), kept, {})
+    return replace(graph, nodes=tuple(_without_pairs(graph.nodes, casting.held, casting.fixed, kinds_of(graph, {}))))
+
+
 def _fixed(graph: Graph, outer: Kinds) -> set[str]:
     """Values that onnxruntime computes as it loads a model: what kernels make of constants alone."""
     kinds = kinds_of(graph, outer)
@@ -205,7 +214,8 @@ def _without_pairs(nodes: Sequence[Node], held: set[str], fixed: set[str], kinds
         for each in undone:
             names = {each.outputs[0]: source}
             left = [_reading(node, names) for node in left if node is not each]
-        if casts and len(casts) == len(behind) and target not in held:
+        truths = risky and any(kinds.get(each.outputs[0]) == np.bool_ for each in casts)  # of what becomes 0
+        if casts and len(casts) == len(behind) and target not in held and not truths:
             left = [_reading(node, {target: source}) for node in left if node is not cast]
     return left
 
@@ -217,14 +227,19 @@ def _reading(node: Node, names: dict[str, str]) -> Node:
     return replace(node, inputs=tuple(names.get(name, name) for name in node.inputs))
 
 
+def _has_length(kind: np.dtype[Any]) -> bool:
+    """Whether onnxruntime compares a type's length with others': truth values, integers and floats of usual sizes."""
+    return kind.kind == "b" or kind.kind != "O" and bits(kind) >= (16 if is_float(kind) else 8)
+
+
 def _is_risky(before: np.dtype[Any] | None, after: np.dtype[Any] | None, cast: Node) -> bool:
     """Whether onnxruntime holds a cast that is in its way for one that loses something."""
-    if before is None or after is None or "O" in (before.kind, after.kind):
+    if before is None or after is None or not (_has_length(before) and _has_length(after)):
         return True
     floats = is_float(before), is_float(after)
     if floats == (True, False):
         return True
-    sizes = bits(before), bits(after)
+    sizes = tuple(1 if kind.kind == "b" else bits(kind) for kind in (before, after))
     if floats == (False, True):
         return before.kind != "b" and sizes[1] <= sizes[0]
     if floats == (False, False):

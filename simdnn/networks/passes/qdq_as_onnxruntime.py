@@ -21,7 +21,7 @@ from simdnn.networks.passes.common_subexpressions import once
 from simdnn.networks.passes.constant_sizes import with_known_sizes
 from simdnn.networks.passes.convolution_constants import with_constants_behind
 from simdnn.networks.passes.element_types import kinds_of
-from simdnn.networks.passes.f16_casts import check_bf16, with_casts
+from simdnn.networks.passes.f16_casts import check_bf16, with_casts, without_undone_casts
 from simdnn.networks.passes.f16_steps import with_flat_products, with_plain_constants
 from simdnn.networks.passes.few_bit_weights import FewBits
 from simdnn.networks.passes.fusions import with_layer_normalizations, with_normal_forms, with_normalized_sums
@@ -50,7 +50,7 @@ def as_run(graph: Graph, kept: Sequence[str] = (), shapes: Shapes | None = None,
     if F16 in kinds.values():
         sized, known = _with_casts(sized, kept, known)
     else:
-        sized, known = with_moved_transposes(sized, kept, known)
+        sized, known = with_moved_transposes(without_undone_casts(sized, kept), kept, known)
     stored = with_stored_weights(with_constants_behind(sized, kept, known), kept)
     given = with_normal_forms(stored, kept, known)
     return with_normalized_sums(_Rewriting(given, kept, known, block).run(), kept, known)
