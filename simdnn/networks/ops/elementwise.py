@@ -348,13 +348,13 @@ def cast_to(k: Kernels, x: Array, dtype: np.dtype[Any], saturate: bool = True) -
         return k.plain((_as_library if k.runs_models else _as)(x, dtype, saturate), x)
 
 
-#: magnitudes of which onnxruntime makes other codes than the format has where a Cast does not saturate (float8.h)
+#: magnitudes whose codes by a Cast of onnxruntime that does not saturate are no codes of the format (float8.h)
 _ASTRAY = {"f8_e4m3": (480, 496), "f8_e5m2": (61440, 65536)}
 
 
 def _as_library(x: Array, dtype: np.dtype[Any], saturate: bool) -> Array:
-    """As onnxruntime casts: to 2 and 4 bits what is rounded, halves away from zero, f64 to f16 and floats of 16 bits to
-    integers by way of f32, and a zero of 8 bits with a sign is true.
+    """Values of another type as onnxruntime casts them: to 2 and 4 bits rounded, halves away from zero, f64 to f16 and
+    floats of 16 bits to integers by way of f32. A zero of 8 bits with a sign is true.
     """
     if not is_float(x.dtype) and not is_float(dtype) or x.dtype.kind == "O":
         return _as(x, dtype, saturate)
