@@ -65,11 +65,14 @@ class Matrices:
 
     def strips(self, op: Op) -> Strips | None:
         """How an instruction goes strip by strip: along a block's rows, or where its lanes do not know each other; None
-        where it cannot, or not all of its registers are here.
+        where it cannot, where a place has other lanes than the operand, or where not all of its registers are here.
         """
         registers = [place for place in (op.dst, *op.srcs) if isinstance(place, Register)]
         if op.is_zero_idiom or not registers or not all(place in self for place in registers):
             return None
+        counts = (op.lanes, *(op.definition.operand_lanes(operand, op.lanes) for operand in op.definition.operands))
+        if any(place.lanes != lanes for place, lanes in zip((op.dst, *op.srcs), counts, strict=True)):
+            return None  # zeros belong above what is there
         own = [place for place in registers if place.name == op.registers[1]]
         if any(place.bits < op.dst.bits for place in own):  # a strip of the result would lie on operands of the next
             return None
@@ -156,9 +159,9 @@ def _of_block(op: Op) -> Strips | None:
 
 def _of_lanes(op: Op) -> Strips | None:
     """An instruction whose lanes do not know each other, some at a time; None of any other."""
-    one, places = op.definition, (op.dst, *op.srcs)
-    if one.whole or one.takes_lanes or op.lanes % _STRIP or not all(place.lanes == op.lanes for place in places):
+    one = op.definition
+    if one.whole or one.takes_lanes or op.lanes % _STRIP:
         return None
     if not all(one.operand_lanes(operand, _STRIP) == _STRIP for operand in one.operands):
         return None
-    return Strips(one, op.lanes // _STRIP, _STRIP, [_STRIP] * len(places))
+    return Strips(one, op.lanes // _STRIP, _STRIP, [_STRIP] * (1 + len(op.srcs)))

@@ -468,6 +468,8 @@ class CoreModel(CoreOperands):
             self.unit[node] = self.sent[0]
         if self.yields[row] + self.hindered[row] > 0:
             self.sent_to[node] = self.sent[0]
+            if self.uops[row] > 0 and self.sent[0] == NO_PORT:  # it queues: any of its ports
+                self.sent_to[node] = self.port_lists[self.uop_first[first]]
         gap = self.on_other_unit[row]
         if gap != 0:
             is_first = self.sent[0] == self.port_lists[self.uop_first[first]]
