@@ -63,6 +63,21 @@ def test_a_relu_between_stays_where_it_cuts() -> None:
         assert wanted in found and ("Relu" in found) == (zero > 0)
 
 
+def test_what_is_added_to_a_product_need_not_be_a_bias() -> None:
+    """A number a row, as many as there are columns; and the product itself."""
+    rng = np.random.default_rng(0)
+    weights, rows = rng.integers(-3, 4, (144, 2)).astype(np.int8), np.float32([[30], [-70]])
+    constants = {"s": np.float32(1), "z": np.uint8(128), "w": weights, "rows": rows}
+    nodes = [helper.make_node("Flatten", ["x"], ["f"]), *through("f", "a")]
+    nodes.append(helper.make_node("DequantizeLinear", ["w", "s"], ["wd"]))
+    nodes += [helper.make_node("Gemm", ["a", "wd", "rows"], ["y"]), helper.make_node("MatMul", ["a", "wd"], ["t"])]
+    nodes.append(helper.make_node("Add", ["t", "t"], ["v"]))
+    x = rng.integers(-9, 9, SIZES).astype(np.float32)
+    made = network(nodes, constants, ("y", "v")).run({"x": x}, machine="icx", dispatch="onnxruntime").outputs
+    product = x.reshape(2, -1) @ weights
+    assert (made["y"] == product + rows).all() and (made["v"] == 2 * product).all()
+
+
 def test_signed_integers_that_one_node_reads_become_unsigned() -> None:
     """With two readers they stay, and onnxruntime then multiplies floats: no pair saturates."""
     constants = {"s": np.float32(0.1), "z": np.int8(-3), "w": np.ones((4, 4, 1, 1), np.int8), "ws": np.float32(0.1)}

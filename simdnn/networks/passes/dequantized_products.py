@@ -180,7 +180,9 @@ class DequantizedProducts(Convolutions):
         last = self.only_reader(node.outputs[0])
         if last is None or last.op != op or last.domain or len(last.inputs) != 2:
             return None
-        other = next((name for name in last.inputs if name != node.outputs[0]), node.outputs[0])
+        other = next((name for name in last.inputs if name != node.outputs[0]), None)
+        if other is None:  # it is added to itself
+            return None
         operands = node.inputs[0:4:3] if node.domain else node.inputs
         a, b, c = (self.shape_of(name) for name in (*operands, other))
         if a is None or b is None or c is None or len(b) != 2:

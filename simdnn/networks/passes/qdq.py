@@ -141,19 +141,20 @@ class _Fusion:
         weights, channels = self.constants.get(w.values), self.constants[w.scale]
         if node.op == "Conv" and weights is None:
             return None
-        turned = node.op == "Gemm" and bool(node.get("transB", 0))
+        turned, columns = node.op == "Gemm" and bool(node.get("transB", 0)), 0
         if weights is not None:
             axis = 0 if node.op == "Conv" or turned else weights.ndim - 1
             if weights.dtype not in BYTES or (node.op == "Conv" and weights.ndim not in (3, 4, 5)):
                 return None
             if channels.size > 1 and _axis(w.node, weights.ndim) != axis:
                 return None
+            columns = weights.shape[axis]
         elif channels.size > 1:
             return None
         zeros = self.constants[w.zero] if w.zero else np.zeros(1, np.int8)
         if np.unique(zeros).size > 1:
             return None
-        bias = self.bias(node)
+        bias = self.bias(node, columns)
         if bias is None:
             return None
         integers = w.values
@@ -195,19 +196,22 @@ class _Fusion:
             return True
         return not node.get("transA", 0) and node.get("alpha", 1.0) == node.get("beta", 1.0) == 1.0
 
-    def bias(self, node: Node) -> str | None:
-        """The name of f32 bias values, one a channel; "" where there is none, None where they are something else."""
+    def bias(self, node: Node, channels: int) -> str | None:
+        """The name of f32 bias values, one for each of some channels (0: not known); "" where there is none, None where
+        they are something else.
+        """
         if len(node.inputs) < 3 or not node.inputs[2]:
             return ""
         name = node.inputs[2]
         found = self.dequantized(name)
-        if found is not None and found.values in self.constants:
-            values = self.constants[found.values].astype(np.float32) * self.constants[found.scale].astype(np.float32)
-            return self.hold(f"{name}_f32", values.reshape(-1).astype(np.float32))
-        values = self.constants.get(name, np.zeros(0))
-        if values.dtype != np.float32 or values.size != max(values.shape, default=0):
+        integers = None if found is None else self.constants.get(found.values)
+        given = self.constants.get(name, np.zeros(0)) if integers is None else integers
+        if given.shape[-1:] != (given.size,) or given.size != channels and (channels or given.size == 1):
             return None
-        return self.hold(f"{name}_flat", values.reshape(-1))
+        if found is not None and integers is not None:
+            values = integers.astype(np.float32) * self.constants[found.scale].astype(np.float32)
+            return self.hold(f"{name}_f32", values.reshape(-1).astype(np.float32))
+        return self.hold(f"{name}_flat", given.reshape(-1)) if given.dtype == np.float32 else None
 
     def integer_bias(self, node: Node) -> str:
         """The name of the integers that a bias is dequantized from; "" where there are none."""
