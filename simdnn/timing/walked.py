@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from isa_models.machines.core_record import Core
-from simdnn.program.records import Op, Program
+from simdnn.program.records import Loop, Op, Program
 from simdnn.timing.footprint import units_of
 from simdnn.timing.prefetched import FOLLOWED, PAGE, WALK, straight
 
@@ -35,6 +35,10 @@ class Walk(NamedTuple):
     pages: int
     columns: int
 
+    def below(self, earlier: Walk) -> Walk:
+        """The walk of columns whose first rows are `earlier`'s."""
+        return self._replace(pages=earlier.pages + self.pages)
+
     def of_scheduler(self, core: Core) -> float:
         """The share of the core's largest scheduler that waits for a row."""
         return self.waiting / max([scheduler.size for scheduler in core.schedulers])
@@ -48,9 +52,11 @@ class Walk(NamedTuple):
 def walked(program: Program) -> Mapping[str, Walk]:
     """Tensors whose loads take a part of a line, row after row, farther apart than any prefetcher follows."""
     found, units = dict[str, Walk](), units_of(program)
+    around = dict[str, Loop]()  # the outermost loop of each: parts of a column that follow each other share it
     for ops, loops in straight(program.parts, ()):
         if not loops or len(loops[-1].parts) > 1 or loops[-1].extent < WALK:
             continue
+        here = dict[str, Walk]()
         for memory, stores, _, constants, _ in ops.alike:
             if stores or memory.bits > _PART_OF_A_LINE:
                 continue
@@ -60,7 +66,10 @@ def walked(program: Program) -> Mapping[str, Walk]:
                 rows = len({constant * unit // _LINE for constant in constants})
                 alone = steps[0][0] / rows >= PAGE / _FEW
                 waiting = sum([not _is_plain(op) for op in ops]) / rows if alone else 0.0
-                found[memory.tensor] = Walk(waiting, *pages(steps))
+                here[memory.tensor] = Walk(waiting, *pages(steps))
+        for tensor, walk in here.items():
+            found[tensor] = walk.below(found[tensor]) if around.get(tensor) is loops[0] else walk
+            around[tensor] = loops[0]
     return found
 
 

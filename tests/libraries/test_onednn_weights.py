@@ -5,11 +5,18 @@ from __future__ import annotations
 from math import ceil
 from typing import Any
 
+import numpy as np
 import pytest
 
 import simdnn
-from simdnn import Attr, Quant
+from simdnn import Attr, Quant, numerics
+from simdnn.kernels import Epilogue, MatmulProblem, Parameters
+from simdnn.kernels.common.epilogue import Decompression
+from simdnn.kernels.common.sums import Options, RegisterTile
 from simdnn.kernels.x86.code import unit_of
+from simdnn.kernels.x86.dots import FMA
+from simdnn.kernels.x86.gemm import compressed_gemm
+from simdnn.timing.walked import walked
 from tests.libraries.test_onednn_kernels import executed
 
 
@@ -21,13 +28,15 @@ def test_weights_of_f16_become_f32_once_for_all_rows(m: int, k: int, n: int) -> 
 
 
 @pytest.mark.parametrize("wei", ["s8", "s4"])
-def test_compressed_weights_go_through_the_librarys_instructions(wei: str) -> None:
-    scales = Quant(None, groups=(32, 1), dtype="f32")
+@pytest.mark.parametrize(("k", "group"), [(128, 32), (1152, 96)])
+def test_compressed_weights_go_through_the_librarys_instructions(wei: str, k: int, group: int) -> None:
+    """Groups that a part of K ends within, too."""
+    scales = Quant(None, groups=(group, 1), dtype="f32")
     attr = Attr(fpmath="bf16", apply_to_int=True, scales={"wei": scales})
     how: dict[str, Any] = {"machine": "spr", "isa": "avx512_core_bf16", "attr": attr, "dispatch": "onednn"}
-    kernel = simdnn.estimate("matmul", m=4, k=128, n=96, dt=f"bf16:{wei}:f32", **how).kernel
+    kernel = simdnn.estimate("matmul", m=4, k=k, n=96, dt=f"bf16:{wei}:f32", **how).kernel
     found = executed(kernel.timed)
-    vectors = 128 * 96 // 16
+    vectors = k * 96 // 16
     assert found["vcvtneps2bf16"] == (vectors if wei == "s4" else 0)
     assert found["vcvtdq2ps"] == vectors and found["vpermd"] == (2.5 if wei == "s4" else 2.5) * vectors
 
@@ -43,6 +52,27 @@ def test_compressed_weights_become_f32_row_by_row(isa: str, wei: str) -> None:
     found = executed(kernel.timed)
     assert found["vcvtdq2ps"] == found["vmulps"] == vectors and found["vpmovsxbd"] == vectors
     assert found["vpermd"] == (2 * vectors if wei == "s4" else 0)
+
+
+def test_parts_of_k_follow_each_other_in_one_buffer() -> None:
+    """The library's program, where no instruction stands for another, has the bits of this package's."""
+    problem = MatmulProblem(2, 24, 2100, "f32", "s8", Epilogue(), decompression=Decompression(("f32",)))
+    rng = np.random.default_rng(2100)
+    src, wei = rng.standard_normal((2, 2100), np.float32), rng.integers(-99, 99, (2100, 24)).astype(np.int8)
+    found = []
+    for tile in (None, RegisterTile(2, 2)):
+        made = compressed_gemm("parts", problem, unit_of("avx2"), FMA, Options(cut=1024, tile=tile))
+        inputs = made.product.inputs(made.program, made.weights.arrays)
+        found.append(numerics.run(made.program, inputs(src, wei, Parameters()))["dst"])
+    assert (found[0] == found[1]).all() and found[0].any()
+    assert {tensor.name: tensor.size for tensor in made.program.tensors}["wei"] == 1024 * 16
+
+
+def test_a_column_is_walked_down_in_all_parts_of_k() -> None:
+    attr = Attr(fpmath="bf16", apply_to_int=True, scales={"wei": Quant(None, groups=(128, 1), dtype="f32")})
+    how: dict[str, Any] = {"machine": "spr", "isa": "avx512_core_bf16", "attr": attr, "dispatch": "onednn"}
+    timed = simdnn.estimate("matmul", m=2, k=3072, n=4096, dt="bf16:s4:f32", **how).kernel.timed
+    assert timed and walked(timed)["stored"].pages == 3072 * 2048 // 4096
 
 
 @pytest.mark.parametrize("wei", ["s8", "u8", "s4", "u4"])

@@ -70,7 +70,7 @@ def _panels_anew(gemm: Gemm, together: int) -> Code:
     for times, begin, rows in pieces("mc", gemm.product.rows, together):
         inner: Code = []
         for turns, some, panel in weights.at_once():
-            body = weights.expand(panel, high)
+            body = weights.expand(panel, Affine(), weights.k, high)
             body = loop("j", some, body) if some > 1 else body
             for first, count in ((0, rows // high), (rows - high, int(rows % high > 0))):
                 body += gemm.nest(begin + first, high, count, some, panel, parallel=False) if count else []

@@ -40,6 +40,7 @@ class PanelWeights:
     def __init__(self, product: Product, blocks: PanelBlocks) -> None:
         self.decompressor = Decompressor(product, blocks.layout)
         self.layout, self.most = blocks.layout, most_at_once(product, blocks)
+        self.rows = self.column = blocks.layout.icp
         self.unit, self.dot, self.k = product.unit, product.dot, product.k
         self.stored, self.multiplied = self.decompressor.stored, self.decompressor.multiplied
 
@@ -61,14 +62,14 @@ class PanelWeights:
 
     def tensors(self) -> list[Tensor]:
         sizes = ("wei", min(self.most, self.layout.full) * self.layout.width), ("wei_tail", self.layout.tail)
-        buffers = [Tensor(name, self.multiplied, self.layout.icp * width, "private") for name, width in sizes if width]
+        buffers = [Tensor(name, self.multiplied, self.rows * width, "private") for name, width in sizes if width]
         return [*self.decompressor.rows.tensors(), *buffers, *self.decompressor.parameter_tensors()]
 
     def arrays(self, weights: Array, parameters: Parameters) -> dict[str, Array]:
         return self.decompressor.arrays(weights, parameters)
 
-    def expand(self, panel: Panel, highest: int) -> Code:
-        """The panel's weights into its buffer, and zeros from its last pair of rows on.
+    def expand(self, panel: Panel, first: Affine, count: int, highest: int) -> Code:
+        """`count` rows of the panel's weights from `first` on into its buffer, and zeros from their last pair on.
 
         The accumulators of the highest tile, and its weights, are free until the tiles begin.
         """
@@ -78,12 +79,12 @@ class PanelWeights:
         more = [*sums[7:], *(f"b{j}" for j in range(panel.vectors)), "d7", "d8", "d9"]
         r += more[: rows.held - 1]
         code = self.clear(panel) + self.decompressor.interleaving(r[4]) + rows.setup(r[6:], r[5])
-        code += self.expand_vectors(r, panel)
+        code += self.expand_vectors(r, panel, first, count)
         return code + ([zero(self.unit.reg(r[5]))] if rows.halves else [])  # tiles find whole registers
 
-    def expand_vectors(self, r: list[str], panel: Panel) -> Code:
-        """All vectors of columns."""
-        return [s for j in range(panel.vectors) for s in self.expand_vector(r, panel, j)]
+    def expand_vectors(self, r: list[str], panel: Panel, first: Affine, count: int) -> Code:
+        """All vectors of columns, of all rows."""
+        return [s for j in range(panel.vectors) for s in self.expand_vector(r, panel, j, first, count)]
 
     def clear(self, panel: Panel) -> Code:
         """Zeros in the buffer, which an AMX tile reads to its last row."""
@@ -98,24 +99,28 @@ class PanelWeights:
             *fill_zero(self.unit, panel.tensor, self.multiplied, start, missing * row, "f", "z"),
         ]
 
-    def expand_vector(self, r: list[str], panel: Panel, j: int) -> Code:
+    def expand_vector(self, r: list[str], panel: Panel, j: int, first: Affine, count: int) -> Code:
         """One vector of columns: a loop over groups, or over as many rows as groups of odd length take for pairs."""
-        k, (step, large) = self.k, lengths(self.decompressor.compressed, self.k)
-        nested = nest(self.decompressor.compressed, k)
-        outer = Affine.var("outer")
-        if step % 2 == 0 or step == k or not (self.dot.depth == 2 or self.decompressor.rows.paired):
+        step, large = lengths(self.decompressor.compressed, count)
+        nested = nest(self.decompressor.compressed, count)
+        turns, rest = divmod(count, large)
+        outer, last = first + Affine.var("outer") * large, first + turns * large
+        if step % 2 == 0 or step == count or not (self.dot.depth == 2 or self.decompressor.rows.paired):
             if nested:
-                body = self.group_rows(r, panel, j, outer * large + Affine.var("group") * step, step)
-                return loop("outer", k // large, loop("group", large // step, body))
-            parts = (self.group_rows(r, panel, j, outer * large + at, step) for at in range(0, large, step))
-            return loop("outer", k // large, [statement for part in parts for statement in part])
+                body = self.group_rows(r, panel, j, outer + Affine.var("group") * step, step)
+                code = loop("outer", turns, loop("group", large // step, body))
+            else:
+                parts = (self.group_rows(r, panel, j, outer + at, step) for at in range(0, large, step))
+                code = loop("outer", turns, [statement for part in parts for statement in part])
+            return code + (self.group_rows(r, panel, j, last, rest) if rest else [])  # of a group that a part cuts
         if nested and large % (2 * step) == 0:
-            row = outer * large + Affine.var("group") * (2 * step)
-            body = self.unrolled(r, panel, j, row, 2 * step)
-            return loop("outer", k // large, loop("group", large // (2 * step), body))
-        turns, rest = divmod(k, lcm(2, large))
-        code = loop("outer", turns, self.unrolled(r, panel, j, outer * lcm(2, large), lcm(2, large)))
-        return code + loop("outer", 1, self.unrolled(r, panel, j, Affine(k - rest), rest))  # as in the loop
+            body = self.unrolled(r, panel, j, outer + Affine.var("group") * (2 * step), 2 * step)
+            code = loop("outer", turns, loop("group", large // (2 * step), body))
+            return code + loop("outer", 1, self.unrolled(r, panel, j, last, rest))
+        large = lcm(2, large)
+        turns, rest = divmod(count, large)
+        code = loop("outer", turns, self.unrolled(r, panel, j, first + Affine.var("outer") * large, large))
+        return code + loop("outer", 1, self.unrolled(r, panel, j, first + turns * large, rest))  # as in the loop
 
     def group_rows(self, r: list[str], panel: Panel, j: int, row: Affine, count: int) -> Code:
         """`count` rows from `row` on that share their parameters."""

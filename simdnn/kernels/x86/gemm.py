@@ -38,7 +38,7 @@ from simdnn.kernels.x86.decompress import PanelWeights
 from simdnn.kernels.x86.dots import COUNT, COUNT_SUMS, COUNTERS, MADDUBS, Dot, accumulators
 from simdnn.kernels.x86.epilogue import Plan
 from simdnn.kernels.x86.grouped import GroupedChains
-from simdnn.kernels.x86.library_weights import LibraryWeights
+from simdnn.kernels.x86.library_weights import LibraryParts
 from simdnn.kernels.x86.product import PanelBlocks, Product
 from simdnn.kernels.x86.reduction import Chains
 from simdnn.kernels.x86.register_blocks import evenly, in_registers
@@ -97,12 +97,14 @@ class Gemm:
     def nests(self) -> Code:
         """The products, behind what was copied for them."""
         if isinstance(self.weights, PanelWidened):
-            return self.widened_outside(self.weights)
+            return self.each_by_parts(self.weights, self.product.options.widens)
         if isinstance(self.weights, PanelPacked):
             return self.parts_outside(self.weights)
+        tile = self.product.options.tile
+        if isinstance(self.weights, LibraryParts):
+            return self.each_by_parts(self.weights, tile.block if tile else 0)
         if isinstance(self.weights, PanelWeights):
             return self.panels_outside(self.weights)
-        tile = self.product.options.tile
         return self.in_blocks(tile) if tile else self.rows_outside()
 
     def rows_outside(self) -> Code:
@@ -181,16 +183,14 @@ class Gemm:
         return nest([*found[0][0][0], ("g", self.product.conv.groups)], body)
 
     def panels_outside(self, weights: PanelWeights) -> Code:
-        """Some panels' weights are brought into a buffer, and stay there for all rows, or a library's block of them."""
-        p, code = self.product, Code()
-        size = p.options.tile.block if p.options.tile else 0
+        """Some panels' weights are brought into a buffer, and stay there for all rows."""
+        code: Code = []
         for turns, some, panel in weights.at_once():
-            for times, begin, rows in pieces("m", p.rows, size or p.rows):
-                body = weights.expand(panel, self.blocks.highest)
-                body = loop("j", some, body) if some > 1 else body
-                for block in self.blocks.rows if rows == p.rows else self.heights(begin, rows, self.blocks.highest):
-                    body += self.nest(*block, some, panel, parallel=False)
-                code += nest([("m", times), ("panel", turns)], body, parallel=True)
+            body = weights.expand(panel, Affine(), weights.k, self.blocks.highest)
+            body = loop("j", some, body) if some > 1 else body
+            for block in self.blocks.rows:
+                body += self.nest(*block, some, panel, parallel=False)
+            code += loop("panel", turns, body, parallel=True)
         return code
 
     def heights(self, begin: int | Affine, rows: int, most: int) -> list[tuple[int | Affine, int, int]]:
@@ -198,10 +198,10 @@ class Gemm:
         found = row_blocks(rows, most, evenly(self.product))
         return [(begin + first, height, count) for first, height, count in found]
 
-    def widened_outside(self, weights: PanelWidened) -> Code:
-        """Each panel's weights are widened into its buffer part by part of the sums, for all rows or some at a time."""
+    def each_by_parts(self, weights: PanelWidened | LibraryParts, together: int) -> Code:
+        """Each panel's weights are made floats of in its buffer, by parts of the sums, for all rows or `together`."""
         p, code = self.product, Code()
-        for times, begin, rows in pieces("m", p.rows, p.options.widens or p.rows):
+        for times, begin, rows in pieces("m", p.rows, together or p.rows):
             blocks = self.heights(begin, rows, self.blocks.highest)
             for panels, panel in weights.panels():
                 body: Code = []
@@ -220,7 +220,7 @@ class Gemm:
         return code
 
     def by_part(
-        self, weights: PanelPacked, panel: Panel, rows: Sequence[tuple[int | Affine, int, int]]
+        self, weights: PanelPacked | LibraryParts, panel: Panel, rows: Sequence[tuple[int | Affine, int, int]]
     ) -> list[tuple[TilePart, Code]]:
         """For each part of the sums its turns, and a panel's weights of it into their buffer, then blocks of rows."""
         blocks = [self.parts(*block, panel) for block in rows]
@@ -483,7 +483,7 @@ def compressed_gemm(name: str, problem: Problem, unit: Unit, dot: Dot, options: 
     near = product.rows * product.source_steps.column * fmt(product.source_steps.source.read).bits // 8 <= level
     most = min(WIDEST, max(1, level // (column * unit.lanes))) if near else WIDEST
     blocks = in_registers(product, min(product.oc, columns), most)
-    weights = (LibraryWeights if options.tile else PanelWeights)(product, blocks)
-    plan, sums = weights.decompressor.epilogue(), Chains(product)
+    weights = (LibraryParts if options.tile else PanelWeights)(product, blocks)
+    plan, sums = weights.decompressor.epilogue(), Chains(product, in_place=options.tile is not None)
     nothing = Compensation(product, blocks.layout, "")
     return Gemm(product, blocks, weights, sums, nothing, plan, RegisterTiles(product, sums, plan, blocks))

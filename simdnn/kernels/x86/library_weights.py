@@ -9,13 +9,18 @@ from `PanelWeights`.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from simdnn.kernels.common.code import Code, loop, op, pieces
 from simdnn.kernels.x86.code import zero
 from simdnn.kernels.x86.decompress import PanelWeights
+from simdnn.kernels.x86.product import PanelBlocks, Product
 from simdnn.kernels.x86.tile import Panel
 from simdnn.program.records import Affine, Memory, Op, Register
 
-_AT_ONCE = 4  # rows that become f32 in a step: the library's 16 are the same loop with less of a counter
+_TURN = 16  # rows that become f32 in a turn of the library's loop: a load of nibbles, which lie as the user has them,
+# steps over as many, farther than a prefetcher follows
+_AT_ONCE = 4  # rows of bytes in a turn here, one behind the other: the same loop with more of a counter
 _SPREADS = 5  # shuffles that bring a vector of scales into the order of two rows beside each other
 
 
@@ -59,16 +64,16 @@ class LibraryWeights(PanelWeights):
         at = panel.channel + j * self.unit.lanes
         return self.decompressor.load_parameter(r[3], "group_scale", param, at)
 
-    def expand_vectors(self, r: list[str], panel: Panel) -> Code:
+    def expand_vectors(self, r: list[str], panel: Panel, first: Affine, count: int) -> Code:
         """f32 row by row, bf16 two rows at a time, all vectors of these, each with its own parameters."""
         if self.dot.depth > 1:
-            return self.expand_vector(r, panel, 0)
+            return self.expand_vector(r, panel, 0, first, count)
         rows, lanes = self.decompressor.rows, self.unit.lanes
         code: Code = [zero(self.unit.reg(r[4]))] if rows.nibbles else []  # in place of how shuffles order lanes
         code += self.parameters(r, Affine(), by_channel=False)
-        for times, begin, some in pieces("k", self.k, _AT_ONCE):
+        for times, begin, some in pieces("k", count, _TURN if rows.nibbles else _AT_ONCE):
             body: Code = []
-            for row, j in ((begin + i, j) for i in range(some) for j in range(panel.vectors)):
+            for row, j in ((first + begin + i, j) for i in range(some) for j in range(panel.vectors)):
                 body += self.parameters(r, panel.channel + j * lanes, by_channel=True)
                 if rows.nibbles:
                     body += self.nibbles(r, 0, panel, j, row)
@@ -130,3 +135,17 @@ class LibraryWeights(PanelWeights):
         """One shuffle of a register."""
         value = self.unit.reg(r[i])
         return op("vpermd", value, self.unit.reg(r[4]), self.unit.reg(r[4]))
+
+
+class LibraryParts(LibraryWeights):
+    """The same, part by part of the sums: the buffer has the rows of one, which are multiplied before the next come."""
+
+    def __init__(self, product: Product, blocks: PanelBlocks) -> None:
+        super().__init__(product, blocks)
+        self.rows = min(product.options.cut or self.column, self.column)
+
+    def expand(self, panel: Panel, first: Affine, count: int, highest: int) -> Code:
+        """Rows from `first` on, to the buffer's own first row on."""
+        width = panel.vectors * self.unit.lanes
+        there = replace(panel, base=panel.base + first * -width)
+        return super().expand(there, first, min(count, self.k - first.const), highest)
