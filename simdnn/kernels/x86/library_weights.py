@@ -138,7 +138,7 @@ class LibraryWeights(PanelWeights):
 
 
 class LibraryParts(LibraryWeights):
-    """The same, part by part of the sums: the buffer has the rows of one, which are multiplied before the next come."""
+    """Panels of f32 or bf16 part by part of the sums: a buffer has the rows of one, multiplied before the next come."""
 
     def __init__(self, product: Product, blocks: PanelBlocks) -> None:
         super().__init__(product, blocks)
