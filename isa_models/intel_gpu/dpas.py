@@ -20,6 +20,7 @@ from isa_models.formats import fmt, name_of
 from isa_models.gpu.naming import WORD, Naming
 from isa_models.gpu.platforms import Platform
 from isa_models.instruction import FORMS, GPU_REGISTRY, Family, Instruction, Operand, Pieces, element_of
+from isa_models.intel_gpu.elements import elements, halves, numbers, quarters, widened
 from isa_models.intel_gpu.packing import pack_a, pack_b
 from isa_models.intel_gpu.platforms import PLATFORMS
 from isa_models.intel_gpu.sums import FLOAT_MODELS, narrow
@@ -140,57 +141,20 @@ def accumulators(dtype: str) -> tuple[str, ...]:
 
 
 # -- semantics ------------------------------------------------------------------------------------------------------
-def _elements(words: Value, dtype: str) -> Value:
-    """Packed dwords as elements that products are formed of: s32 lanes of integers, f32 lanes of floats."""
-    form = fmt(dtype)
-    if form.bits >= 8:
-        return _numbers(words.view(form.lanes), dtype)
-    wide = _fields(words.view("u8"), form.bits).to("s32")
-    sign = 1 << (form.bits - 1)
-    wide = (wide ^ sign) - sign if form.signed else wide
-    return wide.step(f"widen {dtype}", lambda: [words.view(dtype)])
-
-
-def _numbers(lanes: Value, dtype: str) -> Value:
-    """Lanes of a type as elements that products are formed of."""
-    form = fmt(dtype)
-    if form.container:  # digits that are not its own are not read (tf32: 19 bits; DPAS.md, E8M10)
-        unused = (1 << (fmt(form.container).mantissa_bits - form.mantissa_bits)) - 1
-        cut = (lanes.view("u32") & (0xFFFFFFFF ^ unused)).view(form.container)
-        return cut.step(f"cut to {dtype}", lambda: [lanes])
-    return _widened(lanes) if form.is_float else lanes.to("s32")
-
-
-def _fields(fields: Value, bits: int) -> Value:
-    """Bytes as fields of 4 or 2 bits, one a byte."""
-    for width in (4, 2)[: 2 if bits == 2 else 1]:
-        fields = (fields & ((1 << width) - 1)).interleave(fields >> width)
-    return fields
-
-
-def _widened(value: Value) -> Value:
-    """Lanes of 16-bit floats as f32, whichever NaN: where they have f32's exponents they are the upper half of its
-    bits.
-    """
-    if value.format.exponent_bits != fmt("f32").exponent_bits:
-        return value.to("f32").step("widen to f32", lambda: [value])
-    return (value.view("u16").to("u32") << 16).view("f32").step("widen to f32", lambda: [value])
-
-
 def _accumulator(acc: Value | None, shape: DpasShape, like: Value) -> Value:
     if acc is None:
         return like.literal(0)
     if shape.integer:
         return acc.view("s32")
-    return acc if shape.acc == "f32" else _widened(acc)
+    return acc if shape.acc == "f32" else widened(acc)
 
 
 def multiply(shape: DpasShape, acc: Value | None, b: Value, a: Value) -> Value:
     """D of M x N lanes from packed dwords."""
     if {fmt(shape.a).bits, fmt(shape.b).bits} == {8}:
         return _of_bytes(shape, acc, b, a)
-    right = _halves(b) if shape.b == "bf16" else (_elements(b, shape.b),)
-    return _summed(shape, acc, _elements(a, shape.a), right)
+    right = halves(b) if shape.b == "bf16" else (elements(b, shape.b),)
+    return _summed(shape, acc, elements(a, shape.a), right)
 
 
 def _of_bytes(shape: DpasShape, acc: Value | None, b: Value, a: Value) -> Value:
@@ -198,39 +162,11 @@ def _of_bytes(shape: DpasShape, acc: Value | None, b: Value, a: Value) -> Value:
     m, n = shape.m, shape.n
     total = _accumulator(acc, shape, a.permute([0] * (m * n)).view("s32"))
     for stage in range(DEPTH):
-        rows = _quarters(a, shape.a, [r * DEPTH + stage for r in range(m) for _ in range(n)])
-        columns = _quarters(b, shape.b, [stage * n + column for _ in range(m) for column in range(n)])
+        rows = quarters(a, shape.a, [r * DEPTH + stage for r in range(m) for _ in range(n)])
+        columns = quarters(b, shape.b, [stage * n + column for _ in range(m) for column in range(n)])
         for x, y in zip(rows, columns, strict=True):
             total = total + x * y
     return total.view(shape.dst)
-
-
-def _quarters(words: Value, dtype: str, lanes: list[int]) -> list[Value]:
-    """The bytes of some dwords in turn as s32, from words that hold every other one."""
-    halves = [half.permute(lanes).view("s16").split(2) for half in _words(words, dtype)]
-
-    def byte(i: int) -> Value:
-        found = halves[i % 2][i // 2].to("s32")
-        return found.step(f"widen {dtype}", lambda: [words.view(dtype).split(4)[i].permute(lanes)])
-
-    return [byte(i) for i in range(4)]
-
-
-def _words(words: Value, dtype: str) -> tuple[Value, Value]:
-    """Bytes 0 and 2 of dwords, and bytes 1 and 3, in two words of each."""
-    if not fmt(dtype).signed:
-        return words & 0x00FF00FF, words >> 8 & 0x00FF00FF
-    pairs = words.view("s16")
-    return ((pairs << 8) >> 8).view("u32"), (pairs >> 8).view("u32")
-
-
-def _halves(words: Value) -> list[Value]:
-    """The bf16 in the low and in the high halves of dwords as f32, whose upper half they are."""
-
-    def named(wide: Value, i: int) -> Value:
-        return wide.view("f32").step("widen to f32", lambda: [words.view("bf16").split(2)[i]])
-
-    return [named(words << 16, 0), named(words & 0xFFFF0000, 1)]
 
 
 def _summed(shape: DpasShape, acc: Value | None, left: Value, right: Sequence[Value]) -> Value:
@@ -297,7 +233,7 @@ class DpasForm(Instruction):
         one = replace(self.shape, m=1, n=1)
 
         def add(acc: Value | None, a: Value, b: Value) -> Value:
-            return _summed(one, acc, _numbers(a, one.a), (_numbers(b, one.b),))
+            return _summed(one, acc, numbers(a, one.a), (numbers(b, one.b),))
 
         return element_of(self, fmt(one.a).lanes, fmt(one.b).lanes, one.k, add)
 
