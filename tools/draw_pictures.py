@@ -105,9 +105,14 @@ def draw_tuning_sr(frame: pd.DataFrame) -> Axes:
         (steps,) = ax.step(front["speed_up"], front["quality"], where="pre", color=color(0), linewidth=1)
         single = rows[rows["mode"] != _BY_LAYER].drop_duplicates(["speed_up", "quality"])
         recipes = ax.plot(
-            *_at(rows[rows["mode"] == _BY_LAYER]), "o", color=color(0), markersize=5, label="a mode for each layer"
+            *_at(rows[rows["mode"] == _BY_LAYER]),
+            "o",
+            color=color(0),
+            markersize=5,
+            label="a mode for each layer",
+            zorder=4,  # over names and their boxes
         )
-        ones = ax.plot(*_at(single), "s", color=color(1), markersize=6, label="one mode for all layers")
+        ones = ax.plot(*_at(single), "s", color=color(1), markersize=6, label="one mode for all layers", zorder=4)
         for row in single[single["mode"].isin(_NAMED)].to_dict("records"):
             left = row["speed_up"] > 0.6 * rows["speed_up"].max()
             away, side = ((-6, -11), "right") if left else ((6, 5), "left")

@@ -22,7 +22,7 @@ from isa_models.formats import fmt, name_of
 from isa_models.gpu.naming import WORD, Naming
 from isa_models.instruction import GPU_REGISTRY, Family, Instruction, Operand, Pieces, element_of
 from isa_models.nvidia.fused_sum import Parts, added, as_one_step, fused_sum, parts
-from isa_models.nvidia.moderate import Product, fits, moderate, moderate_sum
+from isa_models.nvidia.moderate import MatrixProduct, fits, moderate, moderate_sum
 from isa_models.readings.arrays import Array, ArrayValue, held, unwarned
 
 _PIECE, _WIDE_PIECE = 16, 4  # columns of a product that are compiled together; of a row alone
@@ -209,7 +209,7 @@ def multiply(shape: MmaShape, acc: Value, a: Value, b: Value) -> Value:
 
         def usual() -> tuple[Value, list[Value]]:
             x, y = moderate(a, shape.operands), moderate(b, shape.b)
-            found, beyond = moderate_sum(total, Product(x, y, m, n, k), elements, *digits)
+            found, beyond = moderate_sum(total, MatrixProduct(x, y, m, n, k), elements, *digits)
             found = as_one_step(found, total, lambda: [x.real * y.real for x, y in apart()], len(elements), *digits)
             return found, [x.beyond, y.beyond, beyond]
 

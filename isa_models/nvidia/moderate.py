@@ -64,7 +64,7 @@ def fits(products: int, fraction_bits: int) -> bool:
     return products << (fraction_bits + 2) <= 1 << 31
 
 
-class Product(NamedTuple):
+class MatrixProduct(NamedTuple):
     """Matrices by rows, of `m` x `k` and `k` x `n`."""
 
     a: Moderate
@@ -93,7 +93,7 @@ class Product(NamedTuple):
 
 
 def moderate_sum(
-    acc: Value, product: Product, elements: Sequence[int], fraction_bits: int, kept_bits: int
+    acc: Value, product: MatrixProduct, elements: Sequence[int], fraction_bits: int, kept_bits: int
 ) -> tuple[Value, Value]:
     """acc (f32 or f16) + the products of `elements`, cut off to f32 with `kept_bits` digits or rounded to f16; and
     where that may be wrong.
@@ -120,7 +120,7 @@ def moderate_sum(
     return found, beyond
 
 
-def _greatest(product: Product, elements: Sequence[int], lowest: int) -> Value:
+def _greatest(product: MatrixProduct, elements: Sequence[int], lowest: int) -> Value:
     """2**e for the greatest exponent e of the products, `lowest` at least, as the bits of an f32."""
     pairs = [product.exponents(i) for i in elements if i % 2 == 0]
     most = pairs[0]

@@ -180,8 +180,8 @@ class Fetched:
     ) -> list[Phase]:
         """The phases of a run; shorter ones than `least` instructions are none. `span` has the core's time of the same
         parts, `levels` stand behind the caches; `kinds` and `ahead` are those of `memory.Transfers`, `walked`
-        has shares of a scheduler (`walked.Walk`). As many lines as the `store_queue` holds stores wait there beside
-        other work.
+        has shares of a scheduler (`walked.ColumnWalk`). As many lines as the `store_queue` holds stores wait there
+        beside other work.
         """
         spans = [(span, True), *_spans(span, iter(self.parts[1:]), least)]
         names = {name: number for number, name in enumerate(self.names)}

@@ -34,7 +34,7 @@ from simdnn.timing.footprint import Region, crossing, keep_to_lines, moves_in_li
 from simdnn.timing.prefetched import streamed
 from simdnn.timing.spacing import Slower, Spacing
 from simdnn.timing.tile_rows import TileRows
-from simdnn.timing.walked import Walk, walked
+from simdnn.timing.walked import ColumnWalk, walked
 
 LINE_BYTES = 64  # that an instruction fetches ahead
 _WIDE, _NARROW = 512, 256  # bits of the widest registers, and without AVX-512
@@ -113,7 +113,7 @@ class Transfers:
     kind: KindOfCode
     loading: float = 0.0  # cycles that tiles take on their way to registers, where L1 holds them
     tiled: Program | None = None  # the program, where it works on tiles
-    walked: Mapping[str, Walk] = field(default_factory=dict)  # tensors that are read down a column
+    walked: Mapping[str, ColumnWalk] = field(default_factory=dict)  # tensors that are read down a column
 
 
 def transfers(

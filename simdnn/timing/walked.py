@@ -3,9 +3,9 @@
 Where rows are farther apart than any prefetcher follows, all of the outer caches' time shows
 (`CacheLevel.exposed_walked`). Where no more than two of them lie in a page nothing asks for a line before its load
 does, which waits for all of its way: as many are under way as the scheduler holds what is made of a row
-(`Walk.of_scheduler`), and what the core does meanwhile hides as much (`flows.Flows.awaiting`). Where a column has as
-many pages as the core keeps the places of, and other data want some, each costs a walk through the tables of pages, in
-every column (`Translation`).
+(`ColumnWalk.of_scheduler`), and what the core does meanwhile hides as much (`flows.Flows.awaiting`). Where a column has
+as many pages as the core keeps the places of, and other data want some, each costs a walk through the tables of pages,
+in every column (`Translation`).
 
     >>> pages([(4096, 64), (262144, 32), (32, 64)])  # 64 columns of 2048 rows, 4096 bytes apart
     (2048, 64)
@@ -28,14 +28,14 @@ _PART_OF_A_LINE = 128  # bits
 _FEW = 2  # rows of a page: a third one would show a prefetcher where they lead
 
 
-class Walk(NamedTuple):
+class ColumnWalk(NamedTuple):
     """A tensor: operations that wait for a row, 0 where a page has more of them; pages of a column, and columns."""
 
     waiting: float
     pages: int
     columns: int
 
-    def below(self, earlier: Walk) -> Walk:
+    def below(self, earlier: ColumnWalk) -> ColumnWalk:
         """The walk of columns whose first rows are `earlier`'s."""
         return self._replace(pages=earlier.pages + self.pages)
 
@@ -49,14 +49,14 @@ class Walk(NamedTuple):
         return walks * core.translation.cycles
 
 
-def walked(program: Program) -> Mapping[str, Walk]:
+def walked(program: Program) -> Mapping[str, ColumnWalk]:
     """Tensors whose loads take a part of a line, row after row, farther apart than any prefetcher follows."""
-    found, units = dict[str, Walk](), units_of(program)
+    found, units = dict[str, ColumnWalk](), units_of(program)
     around = dict[str, Loop]()  # the outermost loop of each: parts of a column that follow each other share it
     for ops, loops in straight(program.parts, ()):
         if not loops or len(loops[-1].parts) > 1 or loops[-1].extent < WALK:
             continue
-        here = dict[str, Walk]()
+        here = dict[str, ColumnWalk]()
         for memory, stores, _, constants, _ in ops.alike:
             if stores or memory.bits > _PART_OF_A_LINE:
                 continue
@@ -66,7 +66,7 @@ def walked(program: Program) -> Mapping[str, Walk]:
                 rows = len({constant * unit // _LINE for constant in constants})
                 alone = steps[0][0] / rows >= PAGE / _FEW
                 waiting = sum([not _is_plain(op) for op in ops]) / rows if alone else 0.0
-                here[memory.tensor] = Walk(waiting, *pages(steps))
+                here[memory.tensor] = ColumnWalk(waiting, *pages(steps))
         for tensor, walk in here.items():
             found[tensor] = walk.below(found[tensor]) if around.get(tensor) is loops[0] else walk
             around[tensor] = loops[0]

@@ -8,7 +8,7 @@ import pytest
 from isa_models.formats import fmt
 from isa_models.nvidia.fused_sum import fused_sum, parts
 from isa_models.nvidia.mma import units_of
-from isa_models.nvidia.moderate import Product, fits, moderate, moderate_sum
+from isa_models.nvidia.moderate import MatrixProduct, fits, moderate, moderate_sum
 from isa_models.readings.arrays import ArrayValue
 from tests.effort import one_in
 
@@ -50,7 +50,7 @@ def test_sums_of_moderate_numbers(instruction: str, arch: str, dtype: str, resul
         x, y = moderate(a, dtype), moderate(b, dtype)
         places = [([r * k + i for r in rows], [i * N + c for c in columns]) for i in elements]
         with np.errstate(all="ignore"):
-            product = Product(x, y, M, N, k)
+            product = MatrixProduct(x, y, M, N, k)
             found, beyond = moderate_sum(acc, product, elements, unit.fraction_bits, unit.kept_bits)
             apart = [(parts(a.permute(p), dtype), parts(b.permute(q), dtype)) for p, q in places]
             expected = fused_sum(acc, apart, unit.fraction_bits, unit.kept_bits)
