@@ -26,8 +26,8 @@ LINES = [
     "--attr-post-ops=add:f32:per_oc+mul:f32:per_tensor 3x8x5",
     "--eltwise --dt=s32,f8_e5m2,u8:f32 --alg=elu_dst,clip_v2 --alpha=-1 --beta=2 --attr-post-ops=sum:0.5+relu:-1 4x9",
     "--eltwise --alg=logistic_dst --tag=aBx8b,axb 2x5x7",
-    "--binary --sdt=f32 --alg=SELECT,add --stag=abx:axb --attr-post-ops=sum:0.5:2:s8+select:f32.per_oc:2,max:s8 "
-    "2x3x4:1x3x1",
+    "--binary --sdt=f32 --ddt=s8 --alg=SELECT,add --stag=abx:axb "
+    "--attr-post-ops=sum:0.5:2:s8+select:f32.per_oc:2,max:s8 2x3x4:1x3x1",
     "--binary 4x1:4x5 8x3x5:8",
     "--pool --dt=f32,s8:u8 --alg=max,avg_np --tag=axb,aBx4b --attr-post-ops=add:f32:per_oc ic6iw9kw3sw2pw1 "
     "mb1ic3id5kd3pd1",
