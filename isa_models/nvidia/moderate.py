@@ -85,7 +85,7 @@ class MatrixProduct(NamedTuple):
         return self.a.value.permute(rows) * self.b.value.permute(columns)
 
     def exponents(self, i: int) -> Value:
-        """Those of products `i` and `i` + 1 of each sum in turn; `i` is even."""
+        """The exponents of products `i` and `i` + 1 of each sum in turn; `i` is even."""
         (rows, columns), (_, further) = self.lanes(i), self.lanes(i + 1)
         both = [lane for pair in zip(columns, further, strict=True) for lane in pair]
         pairs = self.a.exponent.view("u32").permute([lane // 2 for lane in rows]).view("s16")

@@ -60,11 +60,6 @@ class LinesAtOnce(Product):
         self.all = together * (c.ow + c.kw - 1) - (c.kw - 1)
         self.conv = replace(c, ih=blocks + c.kh - 1, iw=self.all + c.kw - 1, padding=(0, 0, 0, 0))
 
-    @property
-    def short(self) -> int:
-        """Channels that fill a part of a tile's row, which lie close in the copy; 0 where they fill whole ones."""
-        return self.ic if self.ic < self.dot.whole and self.ic % self.dot.depth == 0 else 0
-
     def stored_rows(self, rows: int) -> int:
         return -(-rows * self.together * self.image.ow // self.all)
 
@@ -73,7 +68,7 @@ class LinesAtOnce(Product):
         c = self.image
         found = source_steps(c, self.unit, self.dot, self.options.order, False)
         s = Source(c.src, self.dot.src, c.mb, c.ih, c.iw, c.groups, self.ic, self.ic)
-        pixel = self.short or found.ic
+        pixel = _short(self.ic, self.dot) or found.ic
         lines = PixelLines(s, c, self.together, False, pixel)
         return SourceSteps(s, "lines", 0, 0, pixel, 0, lines.row, pixel, c.kh, c.kw, found.ic, planes=lines)
 
@@ -84,6 +79,11 @@ def goes_on(p: ConvProblem) -> bool:
     """
     fits = all(before < k for before, k in zip(p.padding, (p.kh, p.kw) * 2, strict=True))
     return p.dilation == (1, 1) and p.depth is None and fits and p.kh * p.kw > 1
+
+
+def _short(ic: int, dot: Dot) -> int:
+    """Channels that fill a part of a tile's row, which lie close in the copy; 0 where they fill whole ones."""
+    return ic if ic < dot.whole and ic % dot.depth == 0 else 0
 
 
 def over_lines(name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulation: str, options: Options) -> Program:
@@ -98,8 +98,7 @@ def over_lines(name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulati
         product = LinesAtOnce(name, problem, unit, dot, options, together, count)
         return panels_first(tiled(product, accumulation, BufferedTiles))
 
-    short = ic if ic < dot.whole and ic % dot.depth == 0 else dot.whole
-    dwords = short // dot.depth
+    dwords = (_short(ic, dot) or dot.whole) // dot.depth
     count, rest = divmod(problem.oh, options.lines)
     if not count or rest * (problem.ow + problem.kw - 1) <= _BLOCK + problem.kw:  # no whole tiles
         count = -(-problem.oh // options.lines)
