@@ -10,6 +10,7 @@ import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented, UnknownName
 from isa_models.formats import name_of
+from isa_models.readings.arrays import Array
 
 F32, F16, BF16 = np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)
 S32 = np.dtype(np.int32)
@@ -121,3 +122,12 @@ def limits(dtype: np.dtype[Any]) -> tuple[int, int]:
     """The least and greatest value of an integer type, ml_dtypes' included."""
     found = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
     return int(found.min), int(found.max)
+
+
+def is_least(zero: Array) -> bool:
+    """Whether a zero point is one number, the least of its type: a Relu ahead of its quantizer changes nothing then.
+
+    >>> is_least(np.zeros((), np.uint8)), is_least(np.zeros((), np.int8))
+    (True, False)
+    """
+    return zero.size == 1 and bool(zero.item() == limits(zero.dtype)[0])

@@ -16,7 +16,7 @@ from simdnn.networks.model import Node
 from simdnn.networks.passes.convolution_constants import Convolutions
 from simdnn.networks.passes.graph_rewriting import first_of
 from simdnn.networks.passes.qdq import BYTES, DOMAIN
-from simdnn.networks.types import limits
+from simdnn.networks.types import is_least
 
 
 class DequantizedProducts(Convolutions):
@@ -54,8 +54,8 @@ class DequantizedProducts(Convolutions):
         """
         last, cut = self.only_reader(node.outputs[0]), False
         if last is not None and last.op == "Relu" and (reader := self.only_reader(last.outputs[0])) is not None:
-            zero = self.constants.get(reader.inputs[2]) if len(reader.inputs) > 2 else None
-            cut = zero is not None and zero.size == 1 and zero.dtype in BYTES and zero.item() == limits(zero.dtype)[0]
+            zero = self.zero_of(reader)
+            cut = zero is not None and zero.dtype in BYTES and is_least(zero)
             last = reader if cut else last
         if last is None or last.op != "QuantizeLinear" or len(last.inputs) < 3 or not self.common(*last.inputs[1:3]):
             return None
@@ -91,8 +91,8 @@ class DequantizedProducts(Convolutions):
         if last is None or relu and self.only_reader(last.inputs[0]) is None:
             return node
         source = self.constants[node.inputs[2]].dtype if node.inputs[2] else np.dtype(np.uint8)
-        zeros = [self.constants.get(each.inputs[2]) if len(each.inputs) > 2 else None for each in readers]
-        least = zeros[0] is not None and zeros[0].size == 1 and zeros[0].item() == limits(zeros[0].dtype)[0]
+        zeros = [self.zero_of(each) for each in readers]
+        least = zeros[0] is not None and is_least(zeros[0])
         alike = last.inputs[0] not in self.kept and all(zero is not None and zero.dtype == source for zero in zeros)
         alike = alike and all(reader.op == "QuantizeLinear" for reader in readers)
         if relu and not least and source in BYTES or alike and source not in BYTES and (least or not relu):

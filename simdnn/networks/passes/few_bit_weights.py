@@ -12,7 +12,7 @@ from simdnn.networks.ops.registry import MICROSOFT
 from simdnn.networks.passes.dequantized_products import DequantizedProducts
 from simdnn.networks.passes.graph_rewriting import first_of
 from simdnn.networks.passes.qdq import BYTES
-from simdnn.networks.types import bits, label, limits
+from simdnn.networks.types import bits, is_least, label, limits
 
 _CODES = ("s8", "u8", "s4", "u4")
 _BLOCK = 32  # of weights that have no blocks
@@ -35,7 +35,7 @@ class FewBits(DequantizedProducts):
         node = self.nodes.get(name)
         if node is None or node.op != "DequantizeLinear":
             return False
-        zero = self.constants.get(node.inputs[2]) if len(node.inputs) > 2 else None
+        zero = self.zero_of(node)
         return zero is None or zero.dtype in BYTES
 
     def of_few_bits(self, node: Node) -> Node | None:
@@ -78,9 +78,8 @@ class FewBits(DequantizedProducts):
         last = self.only_reader(relu.outputs[0]) if relu is not None and relu.op == "Relu" else None
         if relu is None or last is None or last.op != "QuantizeLinear":
             return name
-        zero = self.constants.get(last.inputs[2]) if len(last.inputs) > 2 else np.zeros((), np.uint8)
-        least = zero is not None and zero.size == 1 and zero.item() == limits(zero.dtype)[0]
-        return relu.outputs[0] if least else name
+        zero = self.zero_of(last) if len(last.inputs) > 2 else np.zeros((), np.uint8)
+        return relu.outputs[0] if zero is not None and is_least(zero) else name
 
     def quantized_otherwise(self, name: str, source: str) -> bool:
         """Whether a QuantizeLinear reads a value, but one alone to the type that a product's source comes from."""

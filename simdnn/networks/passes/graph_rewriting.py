@@ -67,6 +67,10 @@ class Rewriting:
         node = self.nodes.get(name)
         return node if node is not None and node.op == op and not node.domain and self.only_reader(name) else None
 
+    def zero_of(self, node: Node) -> Array | None:
+        """The constant zero point of a QuantizeLinear or DequantizeLinear; None where it has none."""
+        return self.constants.get(node.inputs[2]) if len(node.inputs) > 2 else None
+
     def shape_of(self, name: str) -> tuple[int | str, ...] | None:
         """The sizes of a value, those of its integers if it is dequantized; None where its rank is not known."""
         maker = self.nodes.get(name)
