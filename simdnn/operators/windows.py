@@ -14,6 +14,7 @@ from isa_models import InvalidArgument, Unimplemented
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.windows import window_count
+from simdnn.libraries import OperatorForm
 from simdnn.networks.types import is_float, label
 from simdnn.operators.graph_builder import Ending, GraphBuilder, OperatorGraph, checked, numeric, row_of, scale_of
 from simdnn.primitives import arrays
@@ -218,12 +219,7 @@ def deconvolution(
     where = {"strides": steps, "dilations": gaps, "pads": pads, "group": groups, "output_padding": more, "wide": 1}
     if end.form is not None and end.form.order:
         out = [size + m for size, m in zip(_sizes(src, weights, steps, gaps, pads), more, strict=True)]
-        builder.form, order = end.form, end.form.order
-        how = {**where, "pads": pads[:rank], "out": out, "order": order, "sizes": list(end.form.sizes)}
-
-        def sums(x: str, exactly: bool = False) -> str:
-            return builder.own("TransposedSums", x, "weights", **how | ({"order": "exact"} if exactly else {}))
-
+        sums = _ordered_sums(builder, end.form, {**where, "pads": pads[:rank], "out": out})
     else:
         turned = _turned(builder, builder.floats("weights") if widened else "weights", weights.shape, groups)
 
@@ -235,9 +231,7 @@ def deconvolution(
     by_reference = end.exactly and end.by_reference
     if "src" in points:
         seen = _compensation(builder, points["src"], src, sums)
-        each = np.broadcast_to(np.asarray(points["src"], np.int32), src.shape[1])
-        shifted = [seen, "weights", builder.constant(np.ascontiguousarray(each))]
-        x = builder.own("SumsLessPoint", x, *shifted) if by_reference else builder.add("Sub", x, seen)
+        x = _less_point(builder, x, seen, points["src"], src.shape[1]) if by_reference else builder.add("Sub", x, seen)
     if end.form is not None and end.form.lifted:
         x = builder.own("LiftedSums", x, "weights")
     elif whole and not (by_reference and "src" in points):
@@ -295,6 +289,17 @@ def _sizes(src: Array, weights: Array, steps: Sequence[int], gaps: Sequence[int]
     return [(n - 1) * step + (k - 1) * gap + 1 - a - b for n, k, step, gap, a, b in every]
 
 
+def _ordered_sums(builder: GraphBuilder, form: OperatorForm, where: Mapping[str, Any]) -> Callable[..., str]:
+    """What adds the sums of a source in the order of a library's kernel, or `exactly`, without pairs that saturate."""
+    builder.form = form
+    how = {**where, "sizes": list(form.sizes)}
+
+    def sums(x: str, exactly: bool = False) -> str:
+        return builder.own("TransposedSums", x, "weights", **how, order="exact" if exactly else form.order)
+
+    return sums
+
+
 def _turned(builder: GraphBuilder, weights: str, shape: tuple[int, ...], groups: int) -> str:
     """Weights of a `shape` (OC, IC/G, …) as ONNX keeps them: (IC, OC/G, …)."""
     oc, inside, *kernel = shape
@@ -335,6 +340,12 @@ def _compensation(builder: GraphBuilder, point: int | Array, src: Array, sums: C
         raise Unimplemented(f"zero points by channel from {point.min()} to {point.max()}; what works: s8, or u8")
     image = np.broadcast_to(point.astype(dtype).reshape(-1, *[1] * (src.ndim - 2)), shape)
     return sums(builder.constant(np.ascontiguousarray(image)), exactly=True)
+
+
+def _less_point(builder: GraphBuilder, x: str, seen: str, point: int | Array, channels: int) -> str:
+    """Sums `x` less those `seen` over nothing but the source's zero point, as a reference kernel takes them off."""
+    each = np.broadcast_to(np.asarray(point, np.int32), channels)
+    return builder.own("SumsLessPoint", x, seen, "weights", builder.constant(np.ascontiguousarray(each)))
 
 
 def _by_channel(builder: GraphBuilder, row: str, rank: int) -> str:
