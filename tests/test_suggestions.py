@@ -326,6 +326,7 @@ def test_what_is_something_else_here(where: str, word: str, said: str) -> None:
         (["bnech"], "did you mean 'bench'?"),
         (["run", "digits", "--dispatch", "onednnn"], "did you mean 'onednn'?"),
         (["run", "digits", "--machnie", "zen4"], "did you mean --machine?"),
+        (["run", "digits", "--csv", "out.csv"], "did you mean -o FILE.csv?"),
         (["run", "digits", "--modes", "tf32"], "did you mean 'fpmath-tf32'?"),
         (["study", "absent.toml"], "absent.toml"),
     ],

@@ -224,6 +224,8 @@ def _unrecognized(words: Sequence[str], options: Iterable[str]) -> str:
 
     said = f"unrecognized arguments: {' '.join(words)}"
     met = words[0].partition("=")[0]
+    if met in ("--csv", "--parquet") and "--output" in options:
+        return f"{said}: did you mean -o FILE.{met.strip('-')}?"
     near = nearest(f"--{met.strip('-')}", options) if met.startswith("-") else []
     return f"{said}: did you mean {near[0]}?" if near else said
 
