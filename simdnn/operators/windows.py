@@ -290,7 +290,7 @@ def _sizes(src: Array, weights: Array, steps: Sequence[int], gaps: Sequence[int]
 
 
 def _ordered_sums(builder: GraphBuilder, form: OperatorForm, where: Mapping[str, Any]) -> Callable[..., str]:
-    """What adds the sums of a source in the order of a library's kernel, or `exactly`, without pairs that saturate."""
+    """A function to add a source's sums in the order of a library's kernel, or `exactly`, without saturating pairs."""
     builder.form = form
     how = {**where, "sizes": list(form.sizes)}
 
