@@ -8,8 +8,13 @@ microseconds.
 
 Keys lie in pages. For these vLLM's FlashAttention-2 has the kernel that may split keys, with 64 queries a block
 (flash_api.cpp, `force_split_kernel`, of vllm-project/flash-attention 617264c), its FlashAttention-3 at most 128 keys in
-one. A kernel that writes keys and values to the pages runs before, and is counted: its bytes, and what an empty kernel
-takes. FlashAttention-3 has heads that share keys in one block there, which the kernel here has not.
+one. A kernel that writes keys and values to the pages runs before, and is counted. FlashAttention-3 has heads that
+share keys in one block there, which the kernel here has not.
+
+The one that writes (`reshape_and_cache_flash`, csrc/cache_kernels.cu of vllm-project/vllm) has a workgroup for each
+token, with a thread for each element of its keys, up to 512. A thread takes eight elements, so most have none. As nvcc
+13.0 compiles it a thread has 56 registers (54 on sm_80 and sm_89, which take as many), and one that moves keys and
+values 220 instructions, one after another: the place in the pages is read first, then keys, then values.
 """
 
 from __future__ import annotations
@@ -30,6 +35,10 @@ from simdnn.kernels.nvidia.attention_tiles import MOST_PARTS, flash_tile
 from simdnn.primitives.costs import estimate_on_gpu
 
 PUBLISHED = Path(__file__).resolve().parents[1] / "docs" / "validation" / "data" / "attention-contexts.csv"
+# of the kernel that writes keys and values
+MOST_THREADS = 512  # of a workgroup
+RESIDENT = 65536 // (56 * 32) * 32  # threads that an SM has registers for
+STEPS = 220  # instructions of a thread
 
 
 def kernel_of(problem: AttentionProblem, machine: GpuMachine) -> FlashAttention:
@@ -41,9 +50,15 @@ def kernel_of(problem: AttentionProblem, machine: GpuMachine) -> FlashAttention:
 
 
 def writing_us(problem: AttentionProblem, machine: GpuMachine) -> float:
-    """Microseconds of the kernel that reads keys and values and writes them to the pages."""
-    moved = 2 * 2 * problem.batch * problem.kv_heads * problem.lk * problem.d * 2
-    return machine.launch_us + moved / machine.sustained_gb_s / 1e3
+    """Microseconds of the kernel that writes keys and values to the pages: what it moves at memory's rate, or
+    workgroups one after another, as many at a time as an SM has room for, where that is longer.
+    """
+    p = problem
+    moved = 2 * 2 * p.batch * p.kv_heads * p.lk * p.d * 2
+    resident = RESIDENT // min(MOST_THREADS, p.kv_heads * p.d)
+    rounds = -(-p.batch * p.lk // (machine.xe_cores * resident))
+    cycles = machine.latency.l2 + 2 * machine.latency.dram + STEPS * machine.latency.vector
+    return machine.launch_us + max(moved / machine.sustained_gb_s, rounds * cycles / machine.ghz) / 1e3
 
 
 def microseconds(row: pd.Series) -> float:
