@@ -25,7 +25,7 @@ from pathlib import Path
 import pandas as pd
 
 import isa_models
-from benchmarks.attention_grid import PAGED_KEYS
+from benchmarks.attention_grid import PAGED_KEYS, counter_us
 from benchmarks.gemm_grid import count, table
 from benchmarks.gpu_rates import machine_of
 from isa_models import GpuMachine
@@ -71,7 +71,8 @@ def microseconds(row: pd.Series) -> float:
     )
     problem = AttentionProblem(batch, heads, kv_heads, n, n, d, d, "bf16", "bf16", d**-0.5, causal=True, window=window)
     kernel = kernel_of(problem, machine)
-    return estimate_on_gpu(kernel.timed, machine, ()).seconds * 1e6 + writing_us(problem, machine)
+    found = estimate_on_gpu(kernel.timed, machine, ()).seconds * 1e6
+    return found + writing_us(problem, machine) + counter_us(kernel)
 
 
 def main() -> None:

@@ -5,9 +5,10 @@ h200_sxm with 0.24.0, Apache License 2.0) holds some 5400 to 62 000 problems for
 FlashAttention-2, and FlashAttention-3 on Hopper. Of each 60 of 256 keys and more without a window were drawn by chance,
 and halved by chance, before any was looked at; they stand in docs/validation/data/attention-grid.csv, microseconds.
 
-What vLLM does beside is counted, too: a kernel that writes the new key and value, and on FlashAttention-2 two that
-copy queries and results where several heads of keys have several heads of queries each; each takes what an empty
-kernel takes. vLLM's FlashAttention-2 splits no keys where each head has keys of its own, its FlashAttention-3 has
+What vLLM does beside is counted, too: a kernel that writes the new key and value; on FlashAttention-2 two that copy
+queries and results where several heads of keys have several heads of queries each; on FlashAttention-3 one that sets
+the counter of its blocks to zero, which the kernel that puts parts together does beside (flash_api.cpp of
+vllm-project/flash-attention 617264c). Each takes what an empty kernel takes. vLLM's FlashAttention-2 splits no keys where each head has keys of its own, its FlashAttention-3 has
 128 keys in a block, since it finds them in pages.
 """
 
@@ -50,8 +51,18 @@ def microseconds(row: pd.Series) -> float:
     batch, heads, kv_heads, lk, d = (int(row[name]) for name in ("batch", "heads", "kv_heads", "keys", "d"))
     problem = AttentionProblem(batch, heads, kv_heads, 1, lk, d, d, "bf16", "bf16", d**-0.5)
     kernel = kernel_of(problem, machine)
-    beside = 1 + 2 * (kernel.tile.unit == "mma" and 1 < kv_heads < heads)
-    return estimate_on_gpu(kernel.timed, machine, ()).seconds * 1e6 + beside * (machine.launch_us + machine.staged_us)
+    copies = 2 * (kernel.tile.unit == "mma" and 1 < kv_heads < heads)
+    return estimate_on_gpu(kernel.timed, machine, ()).seconds * 1e6 + (1 + copies) * empty_us(machine) + counter_us(kernel)
+
+
+def empty_us(machine: GpuMachine) -> float:
+    """Microseconds of a kernel that has next to nothing to do."""
+    return machine.launch_us + machine.staged_us
+
+
+def counter_us(kernel: FlashAttention) -> float:
+    """Microseconds of the kernel that sets FlashAttention-3's counter of blocks to zero."""
+    return empty_us(kernel.machine) if kernel.tile.unit == "wgmma" and kernel.splits == 1 else 0.0
 
 
 if __name__ == "__main__":
