@@ -25,7 +25,7 @@ from pathlib import Path
 import pandas as pd
 
 import isa_models
-from benchmarks.attention_grid import PAGED_KEYS, counter_us
+from benchmarks.attention_grid import in_pages_us
 from benchmarks.gemm_grid import count, table
 from benchmarks.gpu_rates import machine_of
 from isa_models import GpuMachine
@@ -35,6 +35,7 @@ from simdnn.kernels.nvidia.attention_tiles import MOST_PARTS, flash_tile
 from simdnn.primitives.costs import estimate_on_gpu
 
 PUBLISHED = Path(__file__).resolve().parents[1] / "docs" / "validation" / "data" / "attention-contexts.csv"
+PAGED_KEYS = {64: 128, 128: 128, 192: 96, 256: 80}  # size of heads -> keys of a block
 # of the kernel that writes keys and values
 MOST_THREADS = 512  # of a workgroup
 RESIDENT = 65536 // (56 * 32) * 32  # threads that an SM has registers for
@@ -46,7 +47,7 @@ def kernel_of(problem: AttentionProblem, machine: GpuMachine) -> FlashAttention:
     if machine.platform.name != "hopper":
         return FlashAttention(problem, machine, flash_tile(problem, machine, "mma", MOST_PARTS))
     tile = flash_tile(problem, machine, "wgmma")
-    return FlashAttention(problem, machine, replace(tile, keys=min(tile.keys, PAGED_KEYS)))
+    return FlashAttention(problem, machine, replace(tile, keys=min(tile.keys, PAGED_KEYS[problem.d])))
 
 
 def writing_us(problem: AttentionProblem, machine: GpuMachine) -> float:
@@ -72,7 +73,7 @@ def microseconds(row: pd.Series) -> float:
     problem = AttentionProblem(batch, heads, kv_heads, n, n, d, d, "bf16", "bf16", d**-0.5, causal=True, window=window)
     kernel = kernel_of(problem, machine)
     found = estimate_on_gpu(kernel.timed, machine, ()).seconds * 1e6
-    return found + writing_us(problem, machine) + counter_us(kernel)
+    return found + writing_us(problem, machine) + in_pages_us(kernel)
 
 
 def main() -> None:

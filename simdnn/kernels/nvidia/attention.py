@@ -236,7 +236,11 @@ class FlashAttention:
 
     @property
     def resident(self) -> int:
-        """Workgroups that an SM has registers (large ones: two warps of each partition) and shared memory for."""
+        """Workgroups that an SM has registers (large ones: two warps of each partition) and shared memory for.
+        FlashAttention-3's stay, one on each SM.
+        """
+        if self.overlapped:
+            return 1
         warps = self.machine.engines_per_core * self.machine.threads_of(MOST_GRFS)
         return max(1, min(warps // self.tile.warps, self.machine.l1.size_bytes // self.tile.shared_bytes))
 

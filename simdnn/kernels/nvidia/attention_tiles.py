@@ -103,14 +103,14 @@ def flash_tile(p: AttentionProblem, machine: GpuMachine, unit: str = "mma", part
     return next(tile for tile in tiles if tile.size >= p.d)
 
 
-def parts_of(p: AttentionProblem, machine: GpuMachine, unit: str) -> int:
+def parts_of(p: AttentionProblem, machine: GpuMachine, unit: str, tile: FlashTile | None = None) -> int:
     """The parts that FlashAttention splits a problem's keys into: the least number at 85 % of the best use of the
-    places for workgroups.
+    places for workgroups; with the tile of its own, or another.
 
     FlashAttention-3 (hopper/heuristics.h, commit 0251105a) leaves up to four blocks of keys whole. Its predecessor
     (flash_api.cpp), two workgroups an SM, leaves out counts whose parts are as long as those of one less.
     """
-    third, tile = unit == "wgmma", flash_tile(p, machine, unit, MOST_PARTS)
+    third, tile = unit == "wgmma", tile or flash_tile(p, machine, unit, MOST_PARTS)
     blocks, rows = -(-p.lk // tile.keys), p.batch * p.heads * -(-p.lq // tile.rows)
     places = machine.xe_cores * (1 if third else 2)
     if rows >= 0.8 * places or (third and blocks <= 4):
