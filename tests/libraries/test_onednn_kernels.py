@@ -35,7 +35,7 @@ from simdnn.libraries.onednn.calls import (
     around,
 )
 from simdnn.libraries.onednn.convolution_blocks import convolution_tile
-from simdnn.libraries.onednn.tile_lines import lines_at_once
+from simdnn.libraries.onednn.tile_lines import columns_of, lines_at_once
 from simdnn.program.records import Program
 from tests.effort import examples
 
@@ -439,10 +439,31 @@ def test_post_operations_find_registers_behind_a_depthwise_tile(post_op: tuple[A
 
 
 @pytest.mark.parametrize(
+    ("types", "sizes", "lines", "columns"),  # mb, ic, size, oc, taps, stride, padding, groups
+    [
+        (("u8", "s8", "s32"), (1, 128, 56, 128, 3, 1, 1, 4), 7, 16),
+        (("bf16", "bf16", "f32"), (1, 128, 56, 128, 3, 1, 1, 4), 5, 16),
+        (("bf16", "bf16", "f32"), (1, 128, 56, 128, 3, 2, 1, 1), 23, 32),
+        (("u8", "s8", "s32"), (1, 80, 73, 192, 3, 1, 0, 1), 4, 16),
+        (("u8", "s8", "s32"), (4, 32, 56, 384, 3, 1, 1, 1), 43, 64),
+        (("bf16", "bf16", "f32"), (1, 175, 33, 101, 3, 1, 1, 1), 25, 32),
+    ],
+)
+def test_calls_on_tiles_have_the_lines_and_columns_of_the_library_at_work(
+    types: tuple[str, str, str], sizes: tuple[int, ...], lines: int, columns: int
+) -> None:
+    mb, ic, size, oc, taps, stride, padding, groups = sizes
+    src, wei, dst = types
+    how: dict[str, Any] = {"strides": (stride,) * 2, "padding": (padding,) * 4, "groups": groups}
+    problem = ConvProblem(mb, ic, size, size, oc, taps, taps, src, wei, Epilogue(dst), tiles="onednn", **how)
+    assert (lines_at_once(problem), columns_of(problem)) == (lines, columns)
+
+
+@pytest.mark.parametrize(
     ("problem", "lines"),
     [
         (ConvProblem(1, 8, 9, 9, 32, 3, 3, "bf16", "bf16", Epilogue("f32"), padding=(1,) * 4, groups=2), 9),
-        (ConvProblem(1, 3, 224, 224, 32, 3, 3, "u8", "s8", Epilogue("s32"), padding=(1,) * 4, strides=(2, 2)), 2),
+        (ConvProblem(1, 3, 224, 224, 32, 3, 3, "u8", "s8", Epilogue("s32"), padding=(1,) * 4, strides=(2, 2)), 5),
         (ConvProblem(1, 3, 64, 64, 32, 3, 3, "bf16", "bf16", Epilogue("f32"), padding=(1,) * 4), 1),
     ],
 )

@@ -101,6 +101,7 @@ class Options:
     caches: tuple[CacheLevel, ...] = ()  # of a machine, whose waits that choice weighs
     blocks: TileBlocks | None = None  # of a library on tiles: its time has them
     lines: int = 1  # of outputs that a library's convolution on tiles takes at a time: its time has them
+    columns: int = 0  # and of outputs in one of its calls; 0: as here
     lanes: int = 0  # of a library's registers, where they are narrower than an ISA cap's: its time is theirs
     packs: int = 0  # rows of weights that a library packs at a time, panel by panel, in every run: its time has that
     widens: int = 0  # rows that meet a panel of f16 or bf16 made f32 in a buffer; 0: each tile widens it as it loads

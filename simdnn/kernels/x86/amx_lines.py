@@ -1,10 +1,10 @@
 """A convolution on AMX tiles as a library goes through it, for the clock alone: `amx.py` has the bits.
 
 oneDNN goes on from a line of outputs to the next (`is_os_blocking`, `use_M_mask` in jit_brgemm_conv_utils.cpp):
-rows are neighbours in the copied image, and those that lie between two lines are computed and left out. With strides
-these are more than a tile has, so each line has tiles of its own, and where that is one a block has two. Sums go to a
-buffer, and from there to the destination. Here they go to a destination that has the rows between, too. Windows of few
-channels it copies some lines at a time, into a buffer of the thread (`maybe_conv_inp` in brgemm_convolution.cpp).
+rows are neighbours in the copied image, and those that lie between two lines are left out, where a tile would begin
+with them, or computed. Here rows with a stride are neighbours as well, a line's behind the one before. Sums go to a
+buffer, and from there to the destination. It copies the lines of a call at a time, into a buffer of the thread
+(`maybe_conv_inp` in brgemm_convolution.cpp).
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from simdnn.kernels.x86.amx_pixels import (
     by_lines,
     few_channels,
     panels_first,
+    rows_of_tiles,
+    side_by_side,
 )
 from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.dots import Dot
@@ -50,15 +52,16 @@ class LinesAtOnce(Product):
     for each of them, those that two blocks read for both, into a buffer of the thread (`maybe_conv_inp`).
     """
 
-    side_by_side = (2, 2)
-
     def __init__(
         self, name: str, problem: ConvProblem, unit: Unit, dot: Dot, options: Options, together: int, blocks: int
     ) -> None:
         super().__init__(name, problem, unit, dot, options)
         self.image, self.together, c = self.conv, together, self.conv
-        self.all = together * (c.ow + c.kw - 1) - (c.kw - 1)
-        self.conv = replace(c, ih=blocks + c.kh - 1, iw=self.all + c.kw - 1, padding=(0, 0, 0, 0))
+        self.side_by_side = side_by_side(self.oc, options.columns)
+        self.all = rows_of_tiles(c, together)
+        down, step = c.strides
+        high, wide = (blocks - 1) * down + c.kh, (self.all - 1) * step + c.kw
+        self.conv = replace(c, ih=high, iw=wide, padding=(0, 0, 0, 0))
 
     def stored_rows(self, rows: int) -> int:
         return -(-rows * self.together * self.image.ow // self.all)
@@ -70,7 +73,8 @@ class LinesAtOnce(Product):
         s = Source(c.src, self.dot.src, c.mb, c.ih, c.iw, c.groups, self.ic, self.ic)
         pixel = _short(self.ic, self.dot) or found.ic
         lines = PixelLines(s, c, self.together, False, pixel)
-        return SourceSteps(s, "lines", 0, 0, pixel, 0, lines.row, pixel, c.kh, c.kw, found.ic, planes=lines)
+        step = c.strides[1] * pixel
+        return SourceSteps(s, "lines", 0, 0, step, 0, lines.row, pixel, c.kh, c.kw, found.ic, planes=lines)
 
 
 def goes_on(p: ConvProblem) -> bool:
@@ -91,8 +95,6 @@ def over_lines(name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulati
     size, ic = fmt(problem.src).bits // 8, problem.ic // problem.groups
     moved = size * _BLOCK * ic * problem.kh * (1 + problem.kw) + 4 * _BLOCK * _BLOCK
     options = replace(options, apart=("wei",) * (moved > _FIRST_LEVEL), ahead=True)
-    if problem.strides != (1, 1):
-        return strided(name, problem, unit, dot, accumulation, options).program
 
     def blocks(together: int, count: int) -> Gemm:
         product = LinesAtOnce(name, problem, unit, dot, options, together, count)
@@ -100,7 +102,7 @@ def over_lines(name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulati
 
     dwords = (_short(ic, dot) or dot.whole) // dot.depth
     count, rest = divmod(problem.oh, options.lines)
-    if not count or rest * (problem.ow + problem.kw - 1) <= _BLOCK + problem.kw:  # no whole tiles
+    if not count or 0 < rest and rows_of_tiles(problem, rest) <= _BLOCK:
         count = -(-problem.oh // options.lines)
         return by_lines(blocks(-(-problem.oh // count), count).program, dwords)
     whole = by_lines(blocks(options.lines, count).program, dwords)
@@ -122,12 +124,6 @@ def followed(whole: Program, last: Program) -> Program:
 
     body = [moved(statement) for statement in last.body if isinstance(statement, Loop)]
     return replace(whole, tensors=tuple(tensors), body=(*whole.body, *body))
-
-
-def strided(name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulation: str, options: Options) -> Gemm:
-    """A convolution with a stride: each line of outputs has tiles of its own."""
-    product = Product(name, problem, unit, dot, replace(options, line_by_line=problem.ow > TILE_ROWS))
-    return panels_first(tiled(product, accumulation, BufferedTiles))
 
 
 def as_library(name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulation: str, options: Options) -> Program:

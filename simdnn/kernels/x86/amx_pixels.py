@@ -28,7 +28,7 @@ from simdnn.kernels.x86.source_steps import SourceSteps
 from simdnn.kernels.x86.tile import Chain, Panel
 from simdnn.program.records import Affine, Loop, Op, Program, Statement, Steps, Tensor
 
-_HIGH = 5  # tiles of rows by one of columns, where outputs are no more
+_HIGH = 5  # tiles of rows by one of columns, where a call has no more
 _OUTER = ("n", "y", "q", "g")  # loops over images, lines of outputs, groups
 _COLUMNS = 16  # of 32 bits in a row of a tile
 _ROOM = 64 * 32  # elements of rows of tiles behind the last pixel
@@ -97,34 +97,51 @@ class PixelLines:
         return nest([("n", p.mb), ("y", blocks), ("g", p.groups)], body)
 
 
+def side_by_side(oc: int, columns: int) -> tuple[int, int]:
+    """Tiles of rows, and of columns, that a call of some columns multiplies side by side (`brgemm_blocking_tmm`)."""
+    if min(oc, columns) <= TILE_ROWS:
+        return _HIGH, 1
+    odd = oc % TILE_ROWS > 0 and oc < columns
+    return (3, 1) if columns % (2 * TILE_ROWS) else (2, 1 if odd else 2)
+
+
+def rows_of_tiles(p: ConvProblem, together: int) -> int:
+    """Rows of the tiles of some lines of outputs, one behind the other with what lies between them in the copy: each
+    begins with an output, and has what follows (`brgM` in the library's jit_brgemm_conv_utils.cpp).
+    """
+    (down, step), rows, at = p.strides, 0, 0
+    pitch = p.ow * down + (p.kw - 1) // step * down
+    while at < (together - 1) * pitch + p.ow:
+        rows += TILE_ROWS
+        at += TILE_ROWS
+        if at % pitch >= p.ow:
+            at += pitch - at % pitch
+    return rows
+
+
 class FewChannels(Product):
     """A convolution of few channels as a product whose rows are windows of a `PixelLines` buffer."""
 
     def __init__(self, name: str, problem: ConvProblem, unit: Unit, dot: Dot, options: Options) -> None:
         super().__init__(name, problem, unit, dot, options)
         self.beside, self.image, self.together = options.order.fold == "window", self.conv, options.lines
+        self.side_by_side = side_by_side(self.oc, options.columns)
+        self.all = self.together * self.conv.ow  # rows of the tiles of these lines
         if self.goes_on:
-            self.side_by_side = (_HIGH, 1) if self.strided or self.oc <= TILE_ROWS else None
             c = self.conv
             (down, step), blocks = c.strides, -(-c.oh // options.lines)
             self.together = -(-c.oh // blocks)
-            rows = self.together * (c.ow + c.kw - 1) - (c.kw - 1)
-            if self.strided:  # tiles that lie between lines are left out
-                rows = self.together * -(-c.ow // TILE_ROWS) * TILE_ROWS
-            high, wide = (blocks - 1) * down + c.kh, (rows - 1) * step + c.kw
+            self.all = rows_of_tiles(c, self.together)
+            high, wide = (blocks - 1) * down + c.kh, (self.all - 1) * step + c.kw
             self.conv = replace(c, ih=high, iw=wide, padding=(0, 0, 0, 0))
+
+    def stored_rows(self, rows: int) -> int:
+        return -(-rows * self.together * self.image.ow // self.all)
 
     @property
     def goes_on(self) -> bool:
-        """Whether rows go on from a line of outputs to the next, with those that lie between them, or without whole
-        tiles of these where it steps over pixels.
-        """
+        """Whether rows go on from a line of outputs to the next."""
         return not self.beside and self.image.dilation == (1, 1)
-
-    @property
-    def strided(self) -> bool:
-        """Whether it steps over pixels: the library then goes through 16 columns of outputs at a time, too."""
-        return self.image.strides != (1, 1)
 
     @property
     def taps(self) -> int:
@@ -205,10 +222,10 @@ def few_channels(product: FewChannels | ChannelsInPlace, accumulation: str) -> P
     buffered = isinstance(product, FewChannels)
     kind = (ShortBufferedTiles if short else BufferedTiles) if buffered else ShortRows
     program = panels_first(tiled(product, accumulation, kind)).program
-    if not (isinstance(product, FewChannels) and product.goes_on):
+    if not isinstance(product, FewChannels) or product.image.dilation != (1, 1):
         return program
     dwords = -(-product.taps * fmt(product.image.src).bits // 32)
-    return by_lines(program, dwords if short and product.strided else _COLUMNS)
+    return by_lines(program, dwords if short else _COLUMNS)
 
 
 def by_lines(program: Program, columns: int) -> Program:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from simdnn.kernels.common.problems import ConvProblem
 from simdnn.kernels.common.sums import Options, Order
 from simdnn.libraries.onednn.order import columns_on_tiles, order_on_tiles, pointwise
-from simdnn.libraries.onednn.tile_lines import lines_at_once
+from simdnn.libraries.onednn.tile_lines import columns_of, lines_at_once
 
 _ROW = 16  # elements of f32 in a register
 _STEP = 32  # of bf16 in a row of a tile
@@ -23,7 +23,8 @@ def rounded_options(p: ConvProblem) -> Options:
     (first, step), *others = blocks
     if all(_is_plain(elements, some) for elements, some in blocks):
         if not others:
-            return Options(order=order_on_tiles(p) if together != 1 else Order(), lines=lines_at_once(p))
+            order = order_on_tiles(p) if together != 1 else Order()
+            return Options(order=order, lines=lines_at_once(p), columns=columns_of(p))
         if first % _STEP == 0 and together == 1:
             return Options(cut=first)
     if together == 1 and first % step == 0 and all(block == (first, step) for block in others):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from isa_models import Unimplemented
 from isa_models.formats import fmt
 from simdnn.kernels.common.postops import previous_type
@@ -27,7 +29,7 @@ from simdnn.libraries.onednn.order import (
 from simdnn.libraries.onednn.refusals import refuse_raw, refuse_scaled_parts, refuse_sum_in_gemm
 from simdnn.libraries.onednn.tile_blocks import pointwise_blocks, tile_blocks
 from simdnn.libraries.onednn.tile_cuts import TileCut, copy_is_small, cut_of, is_unsure
-from simdnn.libraries.onednn.tile_lines import lines_at_once
+from simdnn.libraries.onednn.tile_lines import columns_of, lines_at_once
 from simdnn.libraries.onednn.tile_room import has_room
 from simdnn.libraries.onednn.tile_rounded import rounded_options
 
@@ -224,10 +226,12 @@ def cut_for_tiles(dot: DotProduct, isa: str, problem: Problem) -> Options:
     if not isinstance(problem, MatmulProblem):
         if problem.src == "f32" and problem.tiles:
             return rounded_options(problem)
-        lines = lines_at_once(problem) if problem.tiles else 1
-        blocks = pointwise_blocks(problem) if problem.tiles and problem.wei_tag == "any" else None
-        apart = blocks.apart if blocks else ()
-        return Options(merged_scales=dot.acc == "s32", order=_order(problem), lines=lines, blocks=blocks, apart=apart)
+        made = Options(merged_scales=dot.acc == "s32", order=_order(problem))
+        if not problem.tiles:
+            return made
+        blocks = pointwise_blocks(problem) if problem.wei_tag == "any" else None
+        apart, lines = blocks.apart if blocks else (), lines_at_once(problem)
+        return replace(made, lines=lines, columns=columns_of(problem), blocks=blocks, apart=apart)
     d = problem.decompression
     own = problem.src in ("bf16", "f16") and problem.left_to != "gemm" and (not d or fmt(problem.wei).is_float)
     chain, even, _ = cut_of(problem) if own else TileCut(0, 0)
