@@ -26,22 +26,24 @@ _FLOWS = Translated(Flows, {"fetch": [], "cut": []})
 _SLOT = {name: place for place, name in enumerate(fields_of(Flows))}
 _KINDS = {name: np.float64 if kind == "double*" else np.int64 for name, kind in fields_of(Flows).items()}
 _PHASES = 256  # that there is room for at first
-_OF_A_PHASE = "times", "core_cycles", "shown", "streamed", "stored", "tiled", "waiting"
+_OF_A_PHASE = "times", "core_cycles", "aside", "shown", "streamed", "stored", "brought", "tiled", "waiting"
 
 
 class Phase(NamedTuple):
-    """A part of a run, `times` alike: the core's cycles, those of each level from the second on, and how many of these
-    add to the core's; `streamed`: of lines that are loaded in order; `stored` and `tiled`: of what is stored beside
-    tiles, and by them, which no rest of their loads hides. `waiting`: those in which lines that tiles are stored to
-    wait for each other.
+    """A part of a run, `times` alike: the core's cycles, those that it has `aside` of tiles, those of each level from
+    the second on, and how many of these add to the core's; `streamed`: of lines that are loaded in order; `stored`,
+    `brought` and `tiled`: of what is stored beside tiles, brought on from their buffers, and stored by them, which no
+    rest of their loads hides. `waiting`: those in which lines that tiles are stored to wait for each other.
     """
 
     times: float
     core: float
+    aside: float
     levels: tuple[float, ...]
     shown: float
     streamed: float
     stored: float
+    brought: float
     tiled: float
     waiting: float
 
@@ -177,11 +179,12 @@ class Fetched:
         ahead: Mapping[str, float],
         walked: Mapping[str, float],
         store_queue: int = 0,
+        vectors: Sequence[float] = (),
     ) -> list[Phase]:
         """The phases of a run; shorter ones than `least` instructions are none. `span` has the core's time of the same
         parts, `levels` stand behind the caches; `kinds` and `ahead` are those of `memory.Transfers`, `walked`
         has shares of a scheduler (`walked.ColumnWalk`). As many lines as the `store_queue` holds stores wait there
-        beside other work.
+        beside other work; `vectors` are the core's cycles of each part in loops without tiles.
         """
         spans = [(span, True), *_spans(span, iter(self.parts[1:]), least)]
         names = {name: number for number, name in enumerate(self.names)}
@@ -196,6 +199,7 @@ class Fetched:
         self._give(
             np.float64,
             core=[part.cycles if asked else 0.0 for part, asked in spans],
+            vectors=vectors or [0.0] * len(spans),
             load_rate=[level.load_bytes_per_cycle for level in levels],
             store_rate=[level.store_bytes_per_cycle for level in levels],
             ahead_share=[ahead[name] for name in known],
@@ -229,8 +233,8 @@ class Fetched:
         busy = self.array("busy").reshape(-1, caches)[:count].tolist()
         columns = (self.array(name)[:count].tolist() for name in _OF_A_PHASE)
         return [
-            Phase(times, core, tuple(of_levels), *others)
-            for times, core, *others, of_levels in zip(*columns, busy, strict=True)
+            Phase(times, core, aside, tuple(of_levels), *others)
+            for times, core, aside, *others, of_levels in zip(*columns, busy, strict=True)
         ]
 
     # -- the record of the state ------------------------------------------------------------------------------------

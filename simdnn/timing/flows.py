@@ -14,9 +14,9 @@ from simdnn.timing.translate import Floats, Ints
 NOTHING = -1  # a part that a cache fetches nothing for again
 # Tensors that `memory.Transfers` tells apart: those whose lines are asked for ahead of stores, those read a few bytes a
 # row, those stored to beside tiles, those that tiles are stored to, those loaded past the first cache, which are as if
-# they were asked for where the second cache has them, those that tiles are stored to and that are asked for, and those
-# that are loaded in order.
-OTHER, ASKED, WALKED, STORED, TILED, APART, TILED_ASKED, STREAMED = 0, 1, 2, 3, 4, 5, 6, 7
+# they were asked for where the second cache has them, those that tiles are stored to and that are asked for, those
+# that are loaded in order, and those to which vectors bring what tiles stored.
+OTHER, ASKED, WALKED, STORED, TILED, APART, TILED_ASKED, STREAMED, BROUGHT = 0, 1, 2, 3, 4, 5, 6, 7, 8
 ANY = -1
 WAITING = 1.25  # times as long as others that stored lines take, which then let no loads pass
 
@@ -26,6 +26,7 @@ class Flows(Keeping):
 
     # By part.
     core: Floats  # cycles of an iteration
+    vectors: Floats  # those in loops that neither work on tiles nor bring lines from their buffers
     instructions: Ints
     # What is asked of levels: demands, which are lists of lines; levels with a demand each and a part fetched again.
     demands: int  # lists, those of parts ahead of them
@@ -62,10 +63,12 @@ class Flows(Keeping):
     most_phases: int
     times: Floats
     core_cycles: Floats
+    aside: Floats  # those of them that are of `vectors`
     busy: Floats  # by phase and level
     shown: Floats
     streamed: Floats  # the same of tensors that are STREAMED
     stored: Floats  # the same of tensors that are STORED, and WALKED
+    brought: Floats  # the same of tensors that are BROUGHT
     tiled: Floats  # the same of tensors that are TILED
     waiting: Floats  # cycles in which lines that tiles are stored to wait for each other
 
@@ -100,7 +103,7 @@ class Flows(Keeping):
         flows, demands = self.flows, self.demands
         self.with_work(first, last)
         first, last = flows, self.flows
-        core, near = self.core[part], self.demands
+        core, aside, near = self.core[part], self.vectors[part], self.demands
         for flow in range(first, last):
             self.begin_left(flow)
             demand = self.new_demand()
@@ -116,6 +119,7 @@ class Flows(Keeping):
                 self.flow_below(flow, part, loop)
             if self.instructions[loop] * self.extent[loop] >= self.least:
                 core -= self.core[loop] * self.extent[loop]
+                aside -= self.vectors[loop] * self.extent[loop]
                 self.loop(loop, below, self.flows, times)
             else:
                 for flow in range(below, self.flows):
@@ -127,9 +131,9 @@ class Flows(Keeping):
         for flow in range(first, last):
             self.to_queue(near + flow - first, self.new_demand())
         if self.some(near, last - first) > 0:
-            self.phase(times, max(0.0, core), first, last, near)
+            self.phase(times, max(0.0, core), max(0.0, aside), first, last, near)
         if self.some(behind, last - first) > 0:
-            self.phase(times, self.core[part], first, last, behind)
+            self.phase(times, self.core[part], self.vectors[part], first, last, behind)
         self.flows = flows
         self.demands = demands
 
@@ -166,7 +170,8 @@ class Flows(Keeping):
             near = self.demands
             for flow in range(first, last):
                 self.run(flow, loop)
-            self.phase(times, self.core[loop] * self.extent[loop], first, last, near)
+            core, aside = self.core[loop] * self.extent[loop], self.vectors[loop] * self.extent[loop]
+            self.phase(times, core, aside, first, last, near)
         elif self.extent[loop] == 1:
             self.iteration(loop, first, last, times)
         else:
@@ -220,7 +225,7 @@ class Flows(Keeping):
         self.without_none(demand)
         return demand
 
-    def phase(self, times: float, core: float, first: int, last: int, near: int) -> None:
+    def phase(self, times: float, core: float, aside: float, first: int, last: int, near: int) -> None:
         """Add a phase with the demands of flows' levels, which stand in a row from `near` on."""
         at = self.phases
         self.phases += 1
@@ -228,6 +233,7 @@ class Flows(Keeping):
             return
         self.times[at] = times
         self.core_cycles[at] = core
+        self.aside[at] = aside
         self.shown[at] = 0.0
         self.streamed[at] = 0.0
         self.stored[at] = 0.0
@@ -235,6 +241,7 @@ class Flows(Keeping):
         self.waiting[at] = 0.0
         for level in range(self.caches):
             self.busy[at * self.caches + level] = 0.0
+        brought = 0.0  # lines come all the way at once, and the longest shows
         for flow in range(first, last):
             level, demand = self.level[flow], near + flow - first
             if self.count[demand] == 0:
@@ -255,11 +262,13 @@ class Flows(Keeping):
                 of_asked += self.of_kind(level, demand, APART)
             of_stored = self.of_kind(level, demand, STORED)
             of_tiles = self.of_kind(level, demand, TILED) + self.of_kind(level, demand, TILED_ASKED)
+            of_brought = self.of_kind(level, demand, BROUGHT)
+            brought = max(brought, of_brought)
             of_ahead = self.cycles(level, ahead)
             of_streamed = 0.0
             if self.exposed_streamed[level] != self.exposed[level]:
                 of_streamed = self.of_kind(level, demand, STREAMED)
-            rest = every - (of_asked + of_walked + of_stored + of_tiles + of_ahead + of_streamed)
+            rest = every - (of_asked + of_walked + of_stored + of_tiles + of_brought + of_ahead + of_streamed)
             shown = self.exposed[level] * rest + self.exposed_asked[level] * of_asked
             shown += self.exposed_fetched[level] * of_ahead
             self.shown[at] += shown
@@ -268,10 +277,11 @@ class Flows(Keeping):
             walks = max(of_walked, self.awaiting(level, demand, core, near))
             self.stored[at] += self.exposed[level] * of_stored + self.exposed_walked[level] * walks
             wait = self.exposed_stored[level] * behind
-            if self.of_kind(level, demand, TILED_ASKED) > 0.0:  # lines come all the way at once, and the longest shows
+            if self.of_kind(level, demand, TILED_ASKED) > 0.0:  # as what is brought
                 self.tiled[at] = max(self.tiled[at], wait)
             else:
                 self.tiled[at] += wait
+        self.brought[at] = max(0.0, brought - aside)
 
     def awaiting(self, level: int, demand: int, core: float, near: int) -> float:
         """The time that WALKED lines of a level are waited for beside the core's work on all lines of their tensors,

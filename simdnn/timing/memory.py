@@ -29,7 +29,7 @@ from isa_models.machines.provenance import Confidence
 from simdnn.program.records import Op, Program
 from simdnn.timing.bundles import Dims, Lines
 from simdnn.timing.fetched import Fetched
-from simdnn.timing.flows import APART, ASKED, STORED, STREAMED, TILED, TILED_ASKED, WALKED
+from simdnn.timing.flows import APART, ASKED, BROUGHT, STORED, STREAMED, TILED, TILED_ASKED, WALKED
 from simdnn.timing.footprint import Region, crossing, keep_to_lines, moves_in_lines, parts
 from simdnn.timing.prefetched import streamed
 from simdnn.timing.spacing import Slower, Spacing
@@ -164,7 +164,10 @@ def transfers(
         kinds = dict.fromkeys(streamed(program, LONG * machine.core.reorder_buffer) - ahead.keys(), STREAMED) | kinds
     if kind.tiles:
         by_tiles = _tensors_of(program, forms.tiled)
-        kinds = dict.fromkeys(_stored(program), STORED) | kinds
+        of_vectors = dict.fromkeys(_stored(program), STORED) | dict.fromkeys(_brought(program, by_tiles), BROUGHT)
+        kinds = of_vectors | kinds
+        lost = spacing.lost() & kinds.keys() & {name for name, kind in of_vectors.items() if kind == BROUGHT}
+        kinds |= dict.fromkeys(lost, BROUGHT)
         kinds |= {name: TILED_ASKED if name in asked else TILED for name in by_tiles}
     return Transfers(tuple(levels), fetched, kinds, ahead, kind, loading, program if rows else None, columns)
 
@@ -188,6 +191,16 @@ _kinds_known: dict[int, tuple[tuple[bool, int, bool], str]] = {}  # by number: t
 def _stored(program: Program) -> frozenset[str]:
     """Tensors that are stored to."""
     return frozenset([memory.tensor for ops, _ in program.straight for memory, stores, *_ in ops.alike if stores])
+
+
+def _brought(program: Program, by_tiles: Collection[str]) -> set[str]:
+    """Tensors that vectors store to beside their loads of what tiles stored."""
+    found = set[str]()
+    for ops, _ in program.straight if by_tiles else ():
+        moves = [(memory.tensor, stores) for memory, stores, *_ in ops.alike]
+        if any(name in by_tiles and not stores for name, stores in moves):
+            found |= {name for name, stores in moves if stores}
+    return found - set(by_tiles)
 
 
 def _forms(program: Program) -> _FormsMet:

@@ -20,17 +20,22 @@ the second cache's time as far as that has loads to hand up, which wait behind t
 longer, a share of the time of those loads shows, less what goes on while stored lines wait for each other; where it is
 another level, what tiles are stored to alone.
 Stores of tiles, and products, that lie far apart in time each take longer (`core.tile_rests`). Beside tiles the second
-cache takes lines that were asked for while it hands others up, so the longer of the two decides.
+cache takes lines that were asked for while it hands others up, so the longer of the two decides. Lines that vectors
+bring on from a buffer of tiles, and that nobody asked for in time, wait in one queue with stores of tiles: the longest
+time of a level for them adds to that of products, and passes beside copies alone.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from isa_models.machines.cpu_record import Machine
+from simdnn.program.records import Loop, Straight
 from simdnn.timing.cpu.walk import CoreTime, Iteration
 from simdnn.timing.fetched import Phase
+from simdnn.timing.flows import BROUGHT
 from simdnn.timing.memory import LONG, Transfers
 from simdnn.timing.tile_rests import Gap, rested
 
@@ -54,10 +59,10 @@ def overlap(machine: Machine, core: CoreTime, moved: Transfers, share: float = 1
     slower = cycles / max(1, core.cycles)  # where the first cache bounds
     idle = max(0.0, 1 - moved.loading / max(1, core.cycles)) if moved.loading else 0.0
     own = core.bound if core.cycles >= first.cycles else first.level
-    votes = defaultdict(float, {own: cycles})
+    votes, brought, aside, passed = defaultdict(float, {own: cycles}), 0.0, 0.0, 0.0
     for phase in phases(machine, core.span, moved, own == "front-end"):
         working, slowest = slower * phase.core, max(phase.levels)
-        shown = max(0.0, phase.shown - idle * working) + phase.stored + phase.tiled
+        shown = max(0.0, phase.shown - idle * working) + phase.stored + phase.brought + phase.tiled
         longer = max(working + shown + phase.streamed, slowest)
         if machine.core.exposes_work and slowest > working:
             near = slowest == phase.levels[0]
@@ -65,6 +70,10 @@ def overlap(machine: Machine, core: CoreTime, moved: Transfers, share: float = 1
             of_work = (shown if near or not moved.loading else phase.tiled) * left / slowest
             longer = max(longer, slowest + of_work) if moved.loading or phase.streamed else slowest + of_work
         cycles += phase.times * (longer - working)
+        brought += phase.times * phase.brought
+        if phase.core:
+            aside += phase.times * phase.aside
+            passed += phase.times * longer * phase.aside / phase.core
         if slowest > working:
             votes[own] -= phase.times * working
             votes[others[phase.levels.index(slowest)].level] += phase.times * slowest
@@ -73,7 +82,8 @@ def overlap(machine: Machine, core: CoreTime, moved: Transfers, share: float = 1
     gaps: tuple[Gap, ...] = ()
     if moved.tiled and machine.core.tile_rests.store:
         stage = LONG * machine.core.reorder_buffer
-        more, gaps = rested(moved.tiled, core.span, machine.core.tile_rests, cycles / core.cycles, stage)
+        stretched = (cycles - brought) / core.cycles, passed / aside if aside else 1.0
+        more, gaps = rested(moved.tiled, core.span, machine.core.tile_rests, stretched, stage)
         cycles += more
     return Overlap(cycles * share, max(votes, key=lambda name: votes[name]), gaps)
 
@@ -84,4 +94,23 @@ def phases(machine: Machine, span: Iteration, moved: Transfers, far: bool = Fals
     near, *behind, last = moved.levels[1:]
     levels = [near, *(replace(level, exposed=0.0, exposed_streamed=0.0) if far else level for level in behind), last]
     shares = {name: walk.of_scheduler(machine.core) for name, walk in moved.walked.items()}
-    return moved.fetched.phases(span, least, levels, moved.kinds, moved.ahead, shares, queue)
+    brought = {name for name, kind in moved.kinds.items() if kind == BROUGHT}
+    _, vectors = _vectors(moved.tiled.parts, span, brought) if moved.tiled else (True, [])
+    return moved.fetched.phases(span, least, levels, moved.kinds, moved.ahead, shares, queue, vectors)
+
+
+def _vectors(parts: Sequence[Straight | Loop], span: Iteration, brought: Collection[str]) -> tuple[bool, list[float]]:
+    """Whether parts work on tiles, or bring lines, and the cycles of an iteration of theirs, and of each part in them,
+    in loops that do neither.
+    """
+    works, own, below, loops = False, 0.0, list[float](), iter(span.loops)
+    for part in parts:
+        if not isinstance(part, Loop):
+            works |= any(op.definition.tile or memory.tensor in brought for memory, _, op, *_ in part.alike)
+            continue
+        within = next(loops)
+        inside, found = _vectors(part.parts, within, brought)
+        if not inside:
+            found[0] = within.cycles
+        works, own, below = works or inside, own + found[0] * part.extent, below + found
+    return works, [own, *below]

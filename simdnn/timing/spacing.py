@@ -16,6 +16,7 @@ from simdnn.program.records import Loop, Op, Program, Straight
 from simdnn.timing.footprint import crossing, moves_in_lines, units_of
 
 _PAGE = 4096  # bytes: the part of an address that a program chooses
+_BLOCK = 64  # lines of a block of two tiles by two
 _STORED = 256  # stored lines that meet each other in a cache's sets
 BANKS, _LOADED = 4, 190  # of the second cache, which lines lie in by turns, and loaded lines that meet each other there
 
@@ -58,6 +59,15 @@ class Spacing:
         """
         return self._slower(self._stored, cache.stores_apart) if cache.stores_apart else ()
 
+    def lost(self) -> set[str]:
+        """Tensors whose lines, asked for ahead, are gone from the first cache before all of a block are stored."""
+        first, found = self.machine.caches[0], set[str]()
+        for name, rows in self._of_tensors(True, self._sets, _BLOCK).items():
+            of_all = sum(weight for weight, *_ in rows)
+            if sum(weight * sets for weight, sets, _ in rows) / of_all * first.ways < _BLOCK:
+                found.add(name)
+        return found
+
     def loaded(self, cache: CacheLevel) -> tuple[Slower, ...]:
         """How many times as long it takes for those of tensors that vectors load: in few of its banks they wait for
         each other, and those that a mask leaves out come as well.
@@ -78,9 +88,13 @@ class Spacing:
 
     @cached_property
     def _stored(self) -> dict[str, list[tuple[int, float, float]]]:
+        return self._of_tensors(True, self._sets, _STORED)
+
+    @property
+    def _sets(self) -> int:
+        """Sets of the first cache among which a program chooses."""
         first = self.machine.caches[0]
-        sets = min(_PAGE, first.size_bytes // max(1, first.ways)) // first.line_bytes
-        return self._of_tensors(True, sets, _STORED)
+        return min(_PAGE, first.size_bytes // max(1, first.ways)) // first.line_bytes
 
     @cached_property
     def _loaded(self) -> dict[str, list[tuple[int, float, float]]]:

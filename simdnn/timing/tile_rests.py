@@ -101,22 +101,22 @@ _NONE = Between(0.0, Rest(0.0), Rest(0.0), uses=False)
 
 
 def rested(
-    program: Program, core: Iteration, rests: TileRests, slower: float, stage: int
+    program: Program, core: Iteration, rests: TileRests, slower: tuple[float, float], stage: int
 ) -> tuple[float, tuple[Gap, ...]]:
     """Cycles that late stores and products of tiles take more in a program, and the gaps in which no unit falls asleep:
     between two runs, and those with a stage, of that many instructions and more. Its core takes `core`, the whole run
-    `slower` times that, and it was in the same program before.
+    `slower` times that, stages the second, and it was in the same program before.
     """
-    after, cycles, gaps = rests.after / slower, 0.0, list[Gap]()
+    after, cycles, gaps = rests.after, 0.0, list[Gap]()
     for use, more in ((functools.partial(_stores, rests), rests.store), (_multiplies, rests.product)):
-        found = _parts(program.parts, core, use, stage)
+        found = _parts(program.parts, core, use, stage, slower)
         cycles += more * sum(count for rest, count in found.rests if rest.cycles > after)
         near = [(rest, count) for rest, count in found.rests if rest.staged and rest.cycles <= after]
-        gaps += [Gap(rest.cycles * slower, rests.after, more, count) for rest, count in near]
+        gaps += [Gap(rest.cycles, rests.after, more, count) for rest, count in near]
         if (again := found.again) is not None and again.cycles > after:
             cycles += more
         elif again is not None:
-            gaps.append(Gap(again.cycles * slower, rests.after, more))
+            gaps.append(Gap(again.cycles, rests.after, more))
     return cycles, tuple(gaps)
 
 
@@ -130,8 +130,12 @@ def _multiplies(op: Op) -> Use:
     return Use.TILES if op.definition.tile and op.definition.accumulates else Use.NONE
 
 
-def _parts(parts: Sequence[Straight | Loop], core: Iteration, use: _Uses, stage: int) -> Between:
-    """The parts in a row that take `core`; loops without a use are stages where they are as long as a `stage`."""
+def _parts(
+    parts: Sequence[Straight | Loop], core: Iteration, use: _Uses, stage: int, slower: tuple[float, float]
+) -> Between:
+    """The parts in a row that take `core`, and `slower` times that; loops without a use are stages where they are as
+    long as a `stage`.
+    """
     loops, found = iter(core.loops), list[Between]()
     extents = [part.extent for part in parts if isinstance(part, Loop)]
     alone = core.cycles - sum(loop.cycles * extent for loop, extent in zip(core.loops, extents, strict=True))
@@ -139,11 +143,13 @@ def _parts(parts: Sequence[Straight | Loop], core: Iteration, use: _Uses, stage:
     for part in parts:
         if isinstance(part, Loop):
             within = next(loops)
-            one = _parts(part.parts, within, use, stage).repeated(part.extent)
+            one = _parts(part.parts, within, use, stage, slower).repeated(part.extent)
             staged = not one.uses and within.instructions * part.extent >= stage
-            found.append(one._replace(before=Rest(one.cycles, True)) if staged else one)
+            if staged:
+                one = one._replace(before=Rest(within.cycles * part.extent * slower[1], True))
+            found.append(one)
             continue
-        cycles = max(0.0, alone) * len(part) / ops
+        cycles = max(0.0, alone) * len(part) / ops * slower[0]
         first = next((how for op in part if (how := use(op)) is not Use.NONE), Use.NONE)
         uses, none, rest = first is not Use.NONE, Rest(0.0), Rest(cycles)
         found.append(Between(cycles, none if uses else rest, rest, (), uses, first is Use.TILES))
