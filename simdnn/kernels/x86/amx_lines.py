@@ -14,6 +14,7 @@ from functools import cached_property
 
 from isa_models.formats import fmt
 from isa_models.instruction import TILE_ROWS
+from simdnn.kernels.common.code import Code, nest
 from simdnn.kernels.common.problems import ConvProblem
 from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86.amx import AmxTiles, tiled
@@ -33,10 +34,11 @@ from simdnn.kernels.x86.amx_pixels import (
 from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.dots import Dot
 from simdnn.kernels.x86.gemm import Gemm
+from simdnn.kernels.x86.lines import copied
 from simdnn.kernels.x86.product import Product
 from simdnn.kernels.x86.source import Source
 from simdnn.kernels.x86.source_steps import SourceSteps, source_steps
-from simdnn.program.records import Loop, Program, Statement
+from simdnn.program.records import Affine, Loop, Program, Statement, Tensor
 
 _FIRST_LEVEL = 48 * 1024
 _BLOCK = 32  # rows and columns of sums at a time
@@ -75,6 +77,44 @@ class LinesAtOnce(Product):
         lines = PixelLines(s, c, self.together, False, pixel)
         step = c.strides[1] * pixel
         return SourceSteps(s, "lines", 0, 0, step, 0, lines.row, pixel, c.kh, c.kw, found.ic, planes=lines)
+
+
+@dataclass(frozen=True)
+class PixelsTaken:
+    """The pixels that a convolution of one tap steps to, each behind the one before."""
+
+    source: Source
+    problem: ConvProblem
+
+    def tensor(self) -> Tensor:
+        p = self.problem
+        return Tensor("lines", self.source.read, p.mb * p.oh * p.ow * p.ic, "scratch")
+
+    def stage(self, unit: Unit) -> Code:
+        p, s, (down, step) = self.problem, self.source, self.problem.strides
+        n, y, x = (Affine.var(name) for name in "nyx")
+        stored = n * s.image + y * (down * s.row) + x * (step * s.pixel)
+        at = ((n * p.oh + y) * p.ow + x) * p.ic
+        body = copied(unit, f"u{fmt(s.read).bits}", (s.tensor, stored), ("lines", at), p.ic)
+        return nest([("n", p.mb), ("y", p.oh), ("x", p.ow)], body, parallel=True)
+
+
+class StepsOverPixels(Product):
+    """A product of one tap that steps over pixels: those that it takes are copied first (`is_rtus` in the library's
+    jit_brgemm_conv_utils.cpp).
+    """
+
+    def __init__(self, name: str, problem: ConvProblem, unit: Unit, dot: Dot, options: Options) -> None:
+        super().__init__(name, problem, unit, dot, options)
+        self.image, c = self.conv, self.conv
+        self.conv = replace(c, ih=c.oh, iw=c.ow, strides=(1, 1))
+
+    @cached_property
+    def source_steps(self) -> SourceSteps:
+        c = self.image
+        found = source_steps(self.conv, self.unit, self.dot, self.options.order, False)
+        s = Source(c.src, self.dot.src, c.mb, c.ih, c.iw, c.groups, self.ic, self.ic)
+        return replace(found, source=s, tensor="lines", planes=PixelsTaken(s, c))
 
 
 def goes_on(p: ConvProblem) -> bool:
@@ -144,7 +184,8 @@ def pointwise(name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulatio
     """
     options, blocks = replace(options, ahead=True), options.blocks
     short = in_place(problem, dot)
-    product = (ChannelsInPlace if short else Product)(name, problem, unit, dot, options)
+    kind = ChannelsInPlace if short else StepsOverPixels if takes_pixels(problem, dot) else Product
+    product = kind(name, problem, unit, dot, options)
     wide = blocks and blocks.rows > TILE_ROWS and blocks.columns > _BLOCK
     tiles = (ShortTwoPanels if short else TwoPanels) if wide else ShortRows if short else AmxTiles
     gemm = tiled(product, accumulation, tiles)
@@ -153,6 +194,12 @@ def pointwise(name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulatio
     size = fmt(product.source_steps.source.read).bits // 8
     second_level = blocks.block_rows * product.source_steps.column * size
     return replace(gemm, blocks=replace(gemm.blocks, second_level=second_level))
+
+
+def takes_pixels(p: ConvProblem, dot: Dot) -> bool:
+    """Whether it copies the pixels that it takes; rests of channels stay as they are here."""
+    apart = p.strides != (1, 1) and not any(p.padding) and p.depth is None and p.groups == 1
+    return apart and p.ic % dot.whole == 0
 
 
 def in_place(p: ConvProblem, dot: Dot) -> bool:

@@ -79,13 +79,13 @@ def _is_held(row: int) -> bool:
 
 
 def pointwise_blocks(p: ConvProblem) -> TileBlocks | None:
-    """The blocks of a convolution of one tap whose pixels are a row: some pixels meet all panels of columns before the
-    next pixels do, unless they are few or weights are many (`init_1x1_conf` and `calc_blocks_1x1` in its
-    jit_brgemm_conv_utils.cpp). None where a tile has all rows.
+    """The blocks of a convolution of one tap whose pixels are a row, or are copied to one: some pixels meet all panels
+    of columns before the next pixels do, unless they are few or weights are many (`init_1x1_conf` and `calc_blocks_1x1`
+    in its jit_brgemm_conv_utils.cpp). None where a tile has all rows.
     """
     pixels, oc = p.oh * p.ow, p.oc // p.groups
     row = fmt(p.src).bits // 8 * p.ic // p.groups
-    if p.kh * p.kw > 1 or p.strides != (1, 1) or any(p.padding) or p.depth or p.groups > 1 or p.mb * pixels <= _FEW:
+    if p.kh * p.kw > 1 or any(p.padding) or p.depth or p.groups > 1 or p.mb * pixels <= _FEW:
         return None
     wide = _CALL if oc % _CALL == 0 else _FEW
     low = wide == _CALL and pixels > _FEW and _is_held(row)
