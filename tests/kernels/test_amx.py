@@ -369,6 +369,17 @@ def test_a_library_has_two_lines_of_a_tile_at_a_time_too() -> None:
         assert sum(times for op, times in ops if _of_weights(op, "")) == loads
 
 
+def test_a_library_copies_the_pixels_that_one_tap_steps_to() -> None:
+    """Two registers of each, once; tiles have rows of them as if they were an image."""
+    image: dict[str, Any] = {"mb": 1, "ic": 128, "ih": 15, "iw": 15, "oc": 64, "kh": 1, "kw": 1, "strides": 2}
+    kernel = simdnn.estimate("convolution", **image, dt="u8:s8:s32", machine="gnr", dispatch="onednn").kernel
+    assert kernel and kernel.timed
+    ops = [(op, op.memory, times) for op, times in kernel.timed.ops() if op.memory]
+    assert sum(times for op, memory, times in ops if op.dst is memory and memory.tensor == "lines") == 8 * 8 * 2
+    tiles = [memory for op, memory, _ in ops if op.instruction.startswith("tileload") and not _of_weights(op, "")]
+    assert {(memory.tensor, memory.rows) for memory in tiles} == {("lines", 16)}
+
+
 @pytest.mark.parametrize(
     ("m", "n", "k", "apart"),
     [(64, 64, 320, set()), (64, 64, 896, {"wei"}), (33, 80, 896, {"wei", "wei_tail"})],
