@@ -358,6 +358,7 @@ class Core:
     address_units: int = 0  # that loads and stores take in turn, wide loads two at once; 0: each pipe has its own
     commit_bytes: int = 0  # stores commit together, and as two, by aligned pieces of these; 0: by lines
     composed_address: int = 0  # cycles that one of a scaled index, or of three parts, takes longer
+    memory_slots: tuple[str, ...] = ()  # patterns: take a second slot with any memory operand (`second_slot`)
     loads_of_a_place: int = 0  # loads a cycle that read one byte of their lines; 0: any
     load_replay: int = 0  # cycles until one more comes again; 0: it waits
     binding: str = "banks"  # how a uop gets its port: one of `BINDINGS`
@@ -413,6 +414,29 @@ class Core:
         of_products = self.bypass.own_results and self.bypass.yields(row) & (OF_PRODUCTS | OF_HALVES)
         apart = self.late_results.cycles_of(row) > 0 or of_products
         return not apart and (row.vector_bits > 0 or "k" in row.form.split(","))
+
+    def late_to_stores(self, row: InstructionTiming) -> float:
+        """Cycles by which a store has what an instruction yields later than others of its kind: of sums as
+        `late_results` says, of products of 512 bits as long as the way to another kind of unit (`bypass`).
+        """
+        wide = row.vector_bits == 512 and self.bypass.yields(row) & OF_PRODUCTS
+        return self.late_results.cycles_of(row) + (self.bypass.cycles if wide else 0)
+
+    def second_slot(self, row: InstructionTiming, indexed: bool) -> bool:
+        """Whether an instruction of general registers that takes one slot takes two with its memory operand; `indexed`:
+        that is at two registers. Where `memory_slots` names some mnemonics, those do, and so do all that load and store,
+        that work on what they load at two registers, or store there.
+
+        >>> from isa_models import machine
+        >>> zen3 = machine("zen3")
+        >>> add = zen3.timing("add", "r64,m64")
+        >>> zen3.core.second_slot(add, True), zen3.core.second_slot(add, False)
+        (True, False)
+        """
+        if not self.memory_slots or row.vector_bits or row.slots != 1 or not (row.load_bits or row.store_bits):
+            return False
+        updates, named = row.load_bits and row.store_bits, is_among(row.mnemonic, self.memory_slots)
+        return bool(updates or named or indexed and (row.store_bits or row.uops))
 
     def unit_of(self, row: InstructionTiming) -> str:
         """The unit that a row's interval keeps busy: what crosses from lane to lane has one, others go by their row.

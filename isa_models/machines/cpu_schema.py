@@ -120,6 +120,7 @@ def _core(table: Table) -> Core:
         address_units=table.figure_integer("address_units", 0, 16, 0),
         commit_bytes=table.figure_integer("commit_bytes", 0, 4096, 0),
         composed_address=table.figure_integer("composed_address", 0, 64, 0),
+        memory_slots=table.figure_strings("memory_slots", None, ()),
         load_replay=table.figure_integer("load_replay", 0, 64, 0),
         loads_of_a_place=table.figure_integer("loads_of_a_place", 0, 64, 0),
         microcode_slots=table.figure_integer("microcode_slots", 0, 100, 0),

@@ -104,7 +104,7 @@ class CoreOperands(CoreMemory):
         if producer % NODES == LOAD:
             gain += spared
         if self.uops[row] == 0:
-            gain -= self.late_result[self.row(producer)]  # of a store, whose data come later
+            gain -= self.late_stored[self.row(producer)]  # of a store, whose data come later
         if self.bypass_by_operand != 0:
             gain -= self.crossing(row, node, producer)
         own, other = self.unit[node], self.unit[producer]

@@ -39,7 +39,7 @@ _FLOATS = (
     *("latency", "gain", "interval", "load_pipes", "load_share", "load_latency", "crossing_pipes"),
     *("crossing_latency", "forward_latency", "blocked_latency"),
     *("commit_cycles", "other_line_cycles", "crossing_cycles", "from_other_unit", "on_other_unit"),
-    "late_result",
+    *("late_result", "late_stored"),
 )
 
 
@@ -106,7 +106,7 @@ def _row(machine: Machine, op: CoreOp) -> _Row:
         *(op.latency, op.accumulator_gain, op.interval, op.load_pipes, op.load_share, op.load_latency),
         *(op.crossing_pipes, op.crossing_latency, op.forward_latency, op.blocked_latency),
         *(op.commit_cycles, op.other_line_cycles, op.crossing_cycles, op.from_other_unit, op.on_other_unit),
-        op.late_result,
+        *(op.late_result, op.late_stored),
     )
     return _Row(tuple(map(int, ints)), tuple(map(float, floats)), wanted)
 

@@ -66,6 +66,7 @@ class CoreState(Banks):
     from_other_unit: Floats  # cycles that an operand takes longer from the first to the second unit for wide operations
     on_other_unit: Floats  # cycles that it takes longer on the second one, below 0: on the first
     late_result: Floats  # cycles that a result comes later to operations without such results
+    late_stored: Floats  # and to stores
     flags: Ints  # that it reads, the last of the registers read
     late_flags: Ints  # whether those that it sets are read late in its dispatch group
     shares_result: Ints  # whether its port yields its result in a cycle without another

@@ -103,6 +103,7 @@ class CoreOp(Brief):
     from_other_unit: float  # cycles that an operand takes longer from the first to the second unit for wide operations
     on_other_unit: float  # cycles that it takes longer on the second one, below 0: on the first
     late_result: float  # cycles that its result comes later to operations without such results
+    late_stored: float  # and to stores
     shares_result: bool  # whether its port yields it in a cycle without another (`Core.shares_result`)
     flags: int  # that it reads, the last of `reads`
     late_flags: bool  # whether those that it sets are read late in its dispatch group
@@ -209,7 +210,7 @@ def _has_three_sources(step: Step) -> bool:
 #: what a move or a zero idiom lacks that is gone before it reaches a unit
 _NO_WORK: Mapping[str, Any] = {
     **{"uops": (), "latency": 0, "interval": 0, "from_other_unit": 0.0, "on_other_unit": 0.0},
-    **{"late_result": 0.0, "yields": 0, "hindered": 0, "vectors": 0},
+    **{"late_result": 0.0, "late_stored": 0.0, "yields": 0, "hindered": 0, "vectors": 0},
 }
 
 
@@ -225,10 +226,11 @@ def core_op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) ->
     occupancy, latency = _busy(core, kind, step, rows)
     crossing = step.crossing if row.tile or core.masks_reach else 0
     split = core.splits_indexed if kind.choices and row.slots == 1 and _has_three_sources(step) else 0
+    indexed = any(ref is not None and ref.indexed for ref in (step.load, step.store))
     op = CoreOp(
         row=row,
         steps=2 if jump else 1,
-        slots=max(1, row.slots) + bool(split),
+        slots=max(1, row.slots) + bool(split) + core.second_slot(row, indexed),
         uops=kind.choices,
         occupancy=store.entries if kind.way == STORED else occupancy,
         latency=latency,
@@ -257,6 +259,7 @@ def core_op(machine: Machine, step: Step, jump: str, wide: bool, tiles: bool) ->
         from_other_unit=kind.from_other_unit,
         on_other_unit=kind.on_other_unit,
         late_result=kind.late_result,
+        late_stored=kind.late_stored,
         shares_result=kind.shares_result,
         flags=sum(register[0] == FLAG for register in step.reads) if core.late_flags else 0,
         late_flags=kind.late_flags,
@@ -328,6 +331,7 @@ class _Kind:
     from_other_unit: float
     on_other_unit: float
     late_result: float
+    late_stored: float
     shares_result: bool
     late_flags: bool
     yields: int
@@ -364,6 +368,7 @@ def _kind(machine: Machine, mnemonic: str, form: str, jump: str, wide: bool, til
         core.other_unit.cycles_to(timed) if choices else 0.0,
         core.other_unit.cycles_on(timed) if choices else 0.0,
         core.late_results.cycles_of(timed) if choices else 0.0,
+        core.late_to_stores(timed) if choices else 0.0,
         core.shares_result(timed),
         is_among(mnemonic + jump, core.late_flags),
         core.bypass.yields(row) if choices else 0,
