@@ -423,9 +423,9 @@ class Core:
         return self.late_results.cycles_of(row) + (self.bypass.cycles if wide else 0)
 
     def second_slot(self, row: InstructionTiming, indexed: bool) -> bool:
-        """Whether an instruction of general registers that takes one slot takes two with its memory operand; `indexed`:
-        that is at two registers. Where `memory_slots` names some mnemonics, those do, and so do all that load and store,
-        that work on what they load at two registers, or store there.
+        """Whether an instruction of general registers takes a second slot for its memory operand; `indexed`: that is at
+        two registers. Where `memory_slots` names mnemonics those do, and so do all that load and store, that work on
+        what they load at two registers, or store there.
 
         >>> from isa_models import machine
         >>> zen3 = machine("zen3")
