@@ -378,6 +378,11 @@ def test_a_library_copies_the_pixels_that_one_tap_steps_to() -> None:
     assert sum(times for op, memory, times in ops if op.dst is memory and memory.tensor == "lines") == 8 * 8 * 2
     tiles = [memory for op, memory, _ in ops if op.instruction.startswith("tileload") and not _of_weights(op, "")]
     assert {(memory.tensor, memory.rows) for memory in tiles} == {("lines", 16)}
+    for channels in (100, 32):  # a rest of them, and a part of a row: line by line
+        line_by_line = simdnn.estimate(
+            "convolution", **image | {"ic": channels}, dt="u8:s8:s32", machine="gnr", dispatch="onednn"
+        ).kernel
+        assert line_by_line and line_by_line.timed
 
 
 @pytest.mark.parametrize(

@@ -182,9 +182,11 @@ def pointwise(name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulatio
     """A convolution of one tap. The pixels of a call meet all panels, of a wide one two tiles at a time; lines of
     outputs are asked for.
     """
+    short, taken = in_place(problem, dot), takes_pixels(problem, dot)
+    if problem.strides != (1, 1) and not taken:  # line by line
+        options = replace(options, blocks=None, apart=())
     options, blocks = replace(options, ahead=True), options.blocks
-    short = in_place(problem, dot)
-    kind = ChannelsInPlace if short else StepsOverPixels if takes_pixels(problem, dot) else Product
+    kind = ChannelsInPlace if short else StepsOverPixels if taken else Product
     product = kind(name, problem, unit, dot, options)
     wide = blocks and blocks.rows > TILE_ROWS and blocks.columns > _BLOCK
     tiles = (ShortTwoPanels if short else TwoPanels) if wide else ShortRows if short else AmxTiles
