@@ -23,11 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from isa_models.formats import fmt
 from isa_models.host.forks import ForkLock
 from isa_models.host.machine_code import LinkedCode, LinkedFunction, linked
 from isa_models.host.memory import address
-from isa_models.instruction import TILE_ROW_BITS, TILE_ROWS
 from isa_models.isa import host_caps
 from isa_models.readings.arrays import Array, on_a_line
 from isa_models.readings.llvm import ZERO, Carried, Condition, Emitter, LlvmValue, vector_type
@@ -36,9 +34,11 @@ from simdnn.numerics.ahead import CAP, lines_ahead
 from simdnn.numerics.blocks import EngineOrder, order_of, order_of_program
 from simdnn.numerics.checked import CheckStage, checks, read_often, tile_sources
 from simdnn.numerics.fitted import fitted
+from simdnn.numerics.hasty import HastyStage
 from simdnn.numerics.masked import is_part, masked_load, masked_store
-from simdnn.numerics.matrices import Matrices, is_product
-from simdnn.numerics.native import Native, is_plain, native_in_parts
+from simdnn.numerics.matrices import Matrices, by_strips, is_product
+from simdnn.numerics.native import Native, stands_in
+from simdnn.numerics.places import Places
 from simdnn.numerics.statements import as_wide, cut, spread, tiles_written, turns, writers
 from simdnn.numerics.turns import FIRST_OPS, SLICE_S, host_threads, in_turns, shared
 from simdnn.program.records import Loop, Memory, Op, Program, Register, Statement, walk
@@ -184,16 +184,22 @@ def _compile(
 ) -> Compiled:
     """Machine code of a program; `stamped` is None where nobody times it."""
     caps = host_caps() if native else frozenset()
-    sources = read_often(program) if optimistic and stamped is None else {}
-    how = optimistic, stamped, native == "always", sources
-    parts = [_Stage(program, caps, f"stage{i}", s, *how) for i, s in enumerate(program.body)]
+    fast = hasty and not tiles.is_native(program.body, caps)
+    sources = read_often(program) if optimistic and stamped is None and not fast else {}
+    parts: list[_Stage | HastyStage]
+    if fast:
+        parts = [HastyStage(program, caps, native, f"stage{i}", s, optimistic) for i, s in enumerate(program.body)]
+    else:
+        how = optimistic, stamped, native == "always", sources
+        parts = [_Stage(program, caps, f"stage{i}", s, *how) for i, s in enumerate(program.body)]
     functions = {name: function for part in parts for name, function in part.functions.items()}
-    stages, known = list[_Stage | CheckStage](), set[Condition]()
+    stages, known = list[_Stage | HastyStage | CheckStage](), set[Condition]()
     for part in parts:
         stages += [*checks(program, part.emitter.asked, known, f"{part.name}_asks"), part]
     declarations = dict.fromkeys(line for stage in stages for line in stage.emitter.declarations)
     declarations |= dict.fromkeys(function.declaration for function in functions.values())
-    text = "\n".join([*declarations, tiles.COPY, *(stage.text for stage in stages)])
+    own = "\n".join(stage.text for stage in stages)
+    text = "\n".join([*declarations, *([tiles.COPY] if "@tile.copy" in own else []), own])
     name = f"{program.signature}{native}{optimistic}"
     library = linked(name, text, [stage.name for stage in stages], list(functions.values()), hasty)
     signature = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
@@ -225,19 +231,15 @@ class _Stage:
         self.emitter = emit = Emitter(optimistic)
         emit.sources = sources
         self.tile_sources = tile_sources((statement,))
-        self.pointers: dict[str, str] = {}
-        for i, tensor in enumerate(program.tensors):
-            slot = emit.value(f"getelementptr ptr, ptr %pointers, i64 {i}")
-            self.pointers[tensor.name] = emit.name("p")
-            emit.line(f"{self.pointers[tensor.name]} = load ptr, ptr {slot}")
+        self.places = Places(emit, program)
         self.functions: dict[str, LinkedFunction] = {}  # that are called
         self.matrices = Matrices(emit, (statement,))
         self.native_tiles = tiles.is_native((statement,), caps)
         if self.native_tiles:
-            emit.line(tiles.configure(self.pointers[tiles.shapes(program, statement)]))
+            emit.line(tiles.configure(self.places.pointers[tiles.shapes(program, statement)]))
         else:
             for tile in tiles_written((statement,)):
-                emit.line(f"%{tile} = alloca <{TILE_ROWS * TILE_ROW_BITS // 8} x i8>, align 64")
+                emit.line(f"%{tile} = alloca <{tiles.BITS // 8} x i8>, align 64")
         as_written = self.timed or self.native_tiles
         order = order_of_program(statement) if as_written else order_of(program, statement)
         if not self.timed:
@@ -299,7 +301,7 @@ class _Stage:
         def inside(counter: str) -> Carried:
             self.stamp(loop)
             for place, further in self.ahead.get(id(loop), ()):
-                here = self.address(place, {**variables, loop.var: counter})
+                here = self.places.address(place, {**variables, loop.var: counter})
                 self.ask(self.emitter.value(f"getelementptr i8, ptr {here}, i64 {further}"), False)
             local = {**registers, **phis}
             self.statements(loop.body, {**variables, loop.var: counter}, local)
@@ -341,7 +343,7 @@ class _Stage:
             self.product(op, variables, registers)
             return
         if strips := self.matrices.strips(op):
-            self.matrices.by_strips(op, strips, [self.place(place, variables) for place in (op.dst, *op.srcs)])
+            by_strips(self.emitter, op, strips, [self.place(place, variables) for place in (op.dst, *op.srcs)])
             return
         values = []
         for operand, place in zip(definition.operands, op.srcs, strict=True):
@@ -355,13 +357,14 @@ class _Stage:
                 values.append(whole if whole.lanes == lanes else whole.permute(range(lanes)))
             else:
                 if definition.ahead:
-                    self.ask(self.address(place, variables), definition.ahead == "store")
+                    self.ask(self.places.address(place, variables), definition.ahead == "store")
                 values.append(self.load(place, lanes, variables))
         result = None
         if op.is_zero_idiom:
             result = LlvmValue(self.emitter, ZERO, definition.result, op.lanes)
         elif definition.native and self.caps:
-            result = self.own(op, values)
+            immediates = dict(op.immediates)
+            result = stands_in(self.emitter, definition, op.width, op.lanes, values, immediates, self.caps, self.always)
         if result is None:
             result = definition.apply(*values, lanes=op.lanes, **op.parameters)
         self.write(op.dst, result, variables, registers)
@@ -378,13 +381,6 @@ class _Stage:
             self.matrices.write(place, whole)
         else:
             registers[place.name] = whole
-
-    def own(self, op: Op, values: Sequence[LlvmValue]) -> LlvmValue | None:
-        """The host's own instruction over the operands, if it stands in."""
-        definition, immediates = op.definition, dict(op.immediates)
-        if not self.always and is_plain(definition, immediates):
-            return None
-        return native_in_parts(self.emitter, definition, op.width, op.lanes, values, immediates, self.caps)
 
     def ask(self, where: str, stores: bool) -> None:
         """Ask for a line ahead."""
@@ -406,7 +402,7 @@ class _Stage:
 
     def place(self, place: Register | Memory, variables: dict[str, str]) -> str:
         """A pointer to a matrix."""
-        return self.matrices.place(place) if isinstance(place, Register) else self.address(place, variables)
+        return self.matrices.place(place) if isinstance(place, Register) else self.places.address(place, variables)
 
     def tile(self, op: Op, variables: dict[str, str]) -> None:
         if not self.native_tiles:
@@ -414,64 +410,22 @@ class _Stage:
         elif op.memory is None:
             self.emitter.line(tiles.native(op))
         else:
-            base, offset = self.base(op.memory, variables)
+            base, offset = self.places.base(op.memory, variables)
             if abs(offset) >= 1 << 31:  # else in the instruction, so that the operands of a loop share a pointer
-                base, offset = self.address(op.memory, variables), 0
-            self.emitter.line(tiles.native(op, base, offset, self.stride(op.memory)))
+                base, offset = self.places.address(op.memory, variables), 0
+            self.emitter.line(tiles.native(op, base, offset, self.places.stride(op.memory)))
 
     def portable_tile(self, op: Op, variables: dict[str, str]) -> None:
-        """Tiles are in memory on the stack, their rows one behind the other."""
+        """Tiles are in memory on the stack."""
         emit = self.emitter
-        if op.is_zero_idiom:
-            size = op.rows * TILE_ROW_BITS // 8
-            assert isinstance(op.dst, Register)
-            emit.line(f"store <{size} x i8> {ZERO}, ptr %{op.dst.name}, align 64")
-        elif op.definition.moves:
-            ends = []
-            for place in (op.dst, op.srcs[0]):
-                if isinstance(place, Register):
-                    ends.append(f"ptr %{place.name}, i64 {TILE_ROW_BITS // 8}")
-                else:
-                    ends.append(f"ptr {self.address(place, variables)}, i64 {self.stride(place)}")
-            emit.line(f"call void @tile.copy({', '.join(ends)}, i64 {op.rows})")
-        else:
-            rows = op.rows if op.rows <= 2 else 4 - op.rows % 2
-            _, *factors = [place.name for place in op.srcs if isinstance(place, Register)]
-            sources = {name: self.tile_sources.get(tile, "") for name, tile in zip("ab", factors, strict=True)}
-            checked = tuple(name for name, tensor in sources.items() if tensor in emit.sources)
-            dot, conditions = tiles.dot_function(op.instruction, op.choices, rows, emit.alarms is not None, checked)
-            emit.asked |= {condition._replace(source=sources[condition.source]): None for condition in conditions}
-            self.functions[dot.name] = dot
-            pointers = ", ".join(f"ptr %{place.name}" for place in op.srcs if isinstance(place, Register))
-            alarm = emit.name()
-            emit.line(f"{alarm} = call i1 @{dot.name}({pointers}, i64 {op.rows})")
-            if emit.alarms:
-                lane = emit.value(f"insertelement <1 x i1> poison, i1 {alarm}, i32 0")
-                emit.alarms.watch(LlvmValue(emit, lane, "b1", 1))
-
-    def unit(self, memory: Memory) -> int:
-        """Bytes of an element."""
-        return fmt(self.program.tensor[memory.tensor].dtype).bits // 8
-
-    def stride(self, memory: Memory) -> int:
-        """Bytes from one row of a tile's memory operand to the next."""
-        return memory.stride * self.unit(memory)
-
-    def base(self, memory: Memory, variables: dict[str, str]) -> tuple[str, int]:
-        """A pointer for the part of an address that varies, and the bytes of the constant part."""
-        emit, size = self.emitter, self.unit(memory)
-        base = self.pointers[memory.tensor]
-        for name, coefficient in memory.index.terms:
-            offset = emit.value(f"mul nsw i64 {variables[name]}, {coefficient * size}")
-            base = emit.value(f"getelementptr inbounds i8, ptr {base}, i64 {offset}")
-        return base, memory.index.const * size
-
-    def address(self, memory: Memory, variables: dict[str, str]) -> str:
-        base, offset = self.base(memory, variables)
-        return self.emitter.value(f"getelementptr inbounds i8, ptr {base}, i64 {offset}")
+        optimistic = emit.alarms is not None
+        alarm = tiles.portable(emit, op, self.places, variables, self.functions, optimistic, self.tile_sources)
+        if alarm and emit.alarms:
+            lane = emit.value(f"insertelement <1 x i1> poison, i1 {alarm}, i32 0")
+            emit.alarms.watch(LlvmValue(emit, lane, "b1", 1))
 
     def load(self, memory: Memory, lanes: int, variables: dict[str, str]) -> LlvmValue:
-        address = self.address(memory, variables)
+        address = self.places.address(memory, variables)
         name = self.emitter.name()
         if is_part(memory, lanes):
             self.emitter.line(f"{name} = {masked_load(self.emitter, memory.dtype, lanes, memory.lanes, address)}")
@@ -482,7 +436,7 @@ class _Stage:
         return found.pad(lanes)
 
     def store(self, memory: Memory, value: LlvmValue, variables: dict[str, str]) -> None:
-        address = self.address(memory, variables)
+        address = self.places.address(memory, variables)
         if is_part(memory, value.lanes):
             self.emitter.line(masked_store(self.emitter, value, memory.lanes, address))
             return

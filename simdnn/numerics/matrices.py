@@ -64,53 +64,22 @@ class Matrices:
         return f"%space.{register.name}"
 
     def strips(self, op: Op) -> Strips | None:
-        """How an instruction goes strip by strip: along a block's rows, or where its lanes do not know each other; None
-        where it cannot, where a place has other lanes than the operand, or where not all of its registers are here.
-        """
+        """How an instruction whose registers are all here goes strip by strip; None where it cannot."""
         registers = [place for place in (op.dst, *op.srcs) if isinstance(place, Register)]
-        if op.is_zero_idiom or not registers or not all(place in self for place in registers):
-            return None
-        counts = (op.lanes, *(op.definition.operand_lanes(operand, op.lanes) for operand in op.definition.operands))
-        if any(place.lanes != lanes for place, lanes in zip((op.dst, *op.srcs), counts, strict=True)):
-            return None  # zeros belong above what is there
-        own = [place for place in registers if place.name == op.registers[1]]
-        if any(place.bits < op.dst.bits for place in own):  # a strip of the result would lie on operands of the next
-            return None
-        return _of_block(op) or _of_lanes(op)
-
-    def by_strips(self, op: Op, strips: Strips, places: Sequence[str]) -> None:
-        """Such an instruction, its result and operands at some places."""
-        emit, one = self.emitter, strips.one
-        types = one.result, *(operand.dtype for operand in one.operands)
-
-        def strip(number: str) -> Carried:
-            at = []
-            for place, dtype, step in zip(places, types, strips.steps, strict=True):
-                offset = emit.value(f"mul i64 {number}, {step * fmt(dtype).bits // 8}")
-                at.append(emit.value(f"getelementptr i8, ptr {place}, i64 {offset}"))
-            counts = [one.operand_lanes(operand, strips.lanes) for operand in one.operands]
-            values = [self._load(*where) for where in zip(at[1:], types[1:], counts, strict=True)]
-            self._store(one.apply(*values, lanes=strips.lanes, **op.parameters), at[0])
-            return []
-
-        if strips.count <= _WRITTEN_OUT:
-            for number in range(strips.count):
-                strip(str(number))
-        else:
-            emit.loop("0", str(strips.count), strip)
+        return strips_of(op) if registers and all(place in self for place in registers) else None
 
     def read(self, place: Register, dtype: str, lanes: int) -> LlvmValue:
         """The first lanes of a register."""
-        return self._load(self.place(place), dtype, lanes)
+        return _load(self.emitter, self.place(place), dtype, lanes)
 
     def write(self, place: Register, value: LlvmValue) -> None:
         """Put a value into a register."""
-        self._store(value, self.place(place))
+        _store(self.emitter, value, self.place(place))
 
     def stored(self, name: str, value: LlvmValue) -> str:
         """A place where an operand's value lies, stored there now."""
         place = self.space(f"operand.{name}", value.lanes * value.format.bits)
-        self._store(value, place)
+        _store(self.emitter, value, place)
         return place
 
     def call(self, op: Op, places: Sequence[str]) -> LlvmValue | None:
@@ -123,15 +92,7 @@ class Matrices:
         own = isinstance(op.dst, Register) and op.dst.bits == bits and op.dst not in factors
         result = self.place(op.dst) if own and isinstance(op.dst, Register) else self.space("operand.result", bits)
         emit.line(f"call void @{function.name}({', '.join(f'ptr {place}' for place in (result, *places))})")
-        return None if own else self._load(result, dtype, op.lanes)
-
-    def _load(self, place: str, dtype: str, lanes: int) -> LlvmValue:
-        name = self.emitter.name()
-        self.emitter.line(f"{name} = load {vector_type(dtype, lanes)}, ptr {place}, align 1")
-        return LlvmValue(self.emitter, name, dtype, lanes)
-
-    def _store(self, value: LlvmValue, place: str) -> None:
-        self.emitter.line(f"store {value.type} {value.name}, ptr {place}, align 1")
+        return None if own else _load(self.emitter, result, dtype, op.lanes)
 
 
 @dataclass(frozen=True)
@@ -144,6 +105,53 @@ class Strips:
     count: int
     lanes: int
     steps: list[int]
+
+
+def strips_of(op: Op) -> Strips | None:
+    """How an instruction goes strip by strip: along a block's rows, or where its lanes do not know each other; None
+    where it cannot, or where a place has other lanes than the operand.
+    """
+    if op.is_zero_idiom:
+        return None
+    counts = (op.lanes, *(op.definition.operand_lanes(operand, op.lanes) for operand in op.definition.operands))
+    if any(place.lanes != lanes for place, lanes in zip((op.dst, *op.srcs), counts, strict=True)):
+        return None  # zeros belong above what is there
+    own = [place for place in op.srcs if isinstance(place, Register) and place.name == op.registers[1]]
+    if any(place.bits < op.dst.bits for place in own):  # a strip of the result would lie on operands of the next
+        return None
+    return _of_block(op) or _of_lanes(op)
+
+
+def by_strips(emit: Emitter, op: Op, strips: Strips, places: Sequence[str]) -> None:
+    """The instruction strip by strip, its result and operands at some places."""
+    one = strips.one
+    types = one.result, *(operand.dtype for operand in one.operands)
+
+    def strip(number: str) -> Carried:
+        at = []
+        for place, dtype, step in zip(places, types, strips.steps, strict=True):
+            offset = emit.value(f"mul i64 {number}, {step * fmt(dtype).bits // 8}")
+            at.append(emit.value(f"getelementptr i8, ptr {place}, i64 {offset}"))
+        counts = [one.operand_lanes(operand, strips.lanes) for operand in one.operands]
+        values = [_load(emit, *where) for where in zip(at[1:], types[1:], counts, strict=True)]
+        _store(emit, one.apply(*values, lanes=strips.lanes, **op.parameters), at[0])
+        return []
+
+    if strips.count <= _WRITTEN_OUT:
+        for number in range(strips.count):
+            strip(str(number))
+    else:
+        emit.loop("0", str(strips.count), strip)
+
+
+def _load(emit: Emitter, place: str, dtype: str, lanes: int) -> LlvmValue:
+    name = emit.name()
+    emit.line(f"{name} = load {vector_type(dtype, lanes)}, ptr {place}, align 1")
+    return LlvmValue(emit, name, dtype, lanes)
+
+
+def _store(emit: Emitter, value: LlvmValue, place: str) -> None:
+    emit.line(f"store {value.type} {value.name}, ptr {place}, align 1")
 
 
 def _of_block(op: Op) -> Strips | None:

@@ -21,6 +21,24 @@ _LEAST = 8  # lanes of a mask register that an instruction writes: zeros above t
 _NAN_BY_ORDER = ("vaddps", "vaddpd", "vmulps", "vmulpd")
 
 
+def stands_in(
+    emitter: Emitter,
+    definition: Instruction,
+    width: int,
+    lanes: int,
+    operands: Sequence[LlvmValue],
+    immediates: Mapping[str, int],
+    caps: frozenset[str],
+    always: bool,
+) -> LlvmValue | None:
+    """The host's own instruction over the operands, if it stands in: where LLVM has more than one operation for it, or
+    `always` where it can.
+    """
+    if not always and is_plain(definition, immediates):
+        return None
+    return native_in_parts(emitter, definition, width, lanes, operands, immediates, caps)
+
+
 def native_in_parts(
     emitter: Emitter,
     definition: Instruction,

@@ -8,15 +8,18 @@ once, before the loop.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from isa_models import Instruction, instruction
 from isa_models.formats import fmt
 from isa_models.host.machine_code import LinkedFunction
-from isa_models.instruction import TILE_ROW_BITS
-from isa_models.readings.llvm import Carried, Condition, Emitter, LlvmValue, vector_type
+from isa_models.instruction import TILE_ROW_BITS, TILE_ROWS
+from isa_models.readings.llvm import ZERO, Carried, Condition, Emitter, LlvmValue, vector_type
+from simdnn.numerics.places import Places
 from simdnn.program.records import Memory, Op, Program, Register, Statement, walk
 
+BITS = TILE_ROWS * TILE_ROW_BITS  # of a whole tile
 _ROW_BYTES = TILE_ROW_BITS // 8
 _ROWS = {1: "row", 2: "two", 3: "odd", 4: "even"}
 COPY = f"""define internal void @tile.copy(ptr %to, i64 %to.stride, ptr %from, i64 %from.stride, i64 %rows) nounwind {{
@@ -78,6 +81,44 @@ def dot_function(
     parameters = ("ptr noalias %acc", "ptr noalias %a", "ptr noalias %b", "i64 %rows")
     function = LinkedFunction(name, "i1", parameters, (*emit.places, *emit.lines), tuple(emit.declarations))
     return function, tuple(emit.asked)
+
+
+def portable(
+    emit: Emitter,
+    op: Op,
+    places: Places,
+    variables: dict[str, str],
+    functions: dict[str, LinkedFunction],
+    optimistic: bool,
+    sources: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """An instruction over tiles that are in memory on the stack, by their names, their rows one behind the other; what
+    it calls goes to `functions`. The name of its alarm, or none. `sources`: the tensor that a tile's elements are from.
+    """
+    if op.is_zero_idiom:
+        assert isinstance(op.dst, Register)
+        emit.line(f"store <{op.rows * _ROW_BYTES} x i8> {ZERO}, ptr %{op.dst.name}, align 64")
+        return ""
+    if op.definition.moves:
+        ends = []
+        for place in (op.dst, op.srcs[0]):
+            if isinstance(place, Register):
+                ends.append(f"ptr %{place.name}, i64 {_ROW_BYTES}")
+            else:
+                ends.append(f"ptr {places.address(place, variables)}, i64 {places.stride(place)}")
+        emit.line(f"call void @tile.copy({', '.join(ends)}, i64 {op.rows})")
+        return ""
+    rows = op.rows if op.rows <= 2 else 4 - op.rows % 2
+    _, *factors = [place.name for place in op.srcs if isinstance(place, Register)]
+    own = {name: sources.get(tile, "") for name, tile in zip("ab", factors, strict=True)}
+    checked = tuple(name for name, tensor in own.items() if tensor in emit.sources)
+    dot, conditions = dot_function(op.instruction, op.choices, rows, optimistic, checked)
+    emit.asked |= {condition._replace(source=own[condition.source]): None for condition in conditions}
+    functions[dot.name] = dot
+    pointers = ", ".join(f"ptr %{place.name}" for place in op.srcs if isinstance(place, Register))
+    alarm = emit.name()
+    emit.line(f"{alarm} = call i1 @{dot.name}({pointers}, i64 {op.rows})")
+    return alarm
 
 
 def is_native(body: Sequence[Statement], caps: frozenset[str]) -> bool:
