@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
-from simdnn.numerics import compiled
+from tests import haste
 from tests.effort import QUICK, THOROUGH, left_out
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -51,16 +51,15 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Collected tests stay to the end, so the garbage collector need not walk it again and again. The sources that were
     read to collect them do not: each doctest would ask the system whether all of them are as they were.
 
-    A thorough run tries the code that long runs get: tests are short, and have code made in haste. A quick one draws no
-    constants from the package's modules: which are imported goes by the tests that ran before, and one more would
-    change all examples.
+    A quick run draws no constants from the package's modules: which are imported goes by the tests that ran before, and
+    one more would change all examples.
     """
     linecache.clearcache()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
-    if settings.default.max_examples == THOROUGH:
-        compiled.HASTY_OPS = 0
-    elif hasattr(providers, "_get_local_constants"):  # an internal of Hypothesis, which may go
+    if settings.default.max_examples != THOROUGH and hasattr(
+        providers, "_get_local_constants"
+    ):  # an internal of Hypothesis, which may go
         none = providers.Constants()
         providers._get_local_constants = lambda: none
     for module in {getattr(item, "module", None) for item in session.items} - {None}:
@@ -70,6 +69,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """A generator that tests share begins anew for each, by its name: caches know the numbers of others."""
+    haste.choose(item.nodeid, settings.default.max_examples == THOROUGH)
     for generator in _GENERATORS.get(getattr(item, "module", None), ()):
         generator.state = type(generator)(zlib.crc32(item.nodeid.encode())).state
 

@@ -14,6 +14,7 @@ from pathlib import Path
 _CHECK = 32  # bytes of a digest behind the data: a file that was cut off is none
 _MOST = 64  # files of a folder; a machine's table takes 300 KB, and who edits one makes another each time
 _MOST_CODE = 512  # of machine code of kernels
+_LEFT, _OF = 7, 8  # of so many files that many stay where there is one more: to look at the age of all takes 5 ms
 CODE = "code"  # the folder of that
 
 
@@ -41,7 +42,7 @@ def keep(name: str, data: bytes, folder: str = "") -> None:
         _write(place / name, data + hashlib.sha256(data).digest())
         if len(os.listdir(place)) > most:
             files = [one for one in place.iterdir() if one.is_file()]  # other folders lie beside them
-            for old in sorted(files, key=lambda one: one.stat().st_mtime_ns)[:-most]:
+            for old in sorted(files, key=lambda one: one.stat().st_mtime_ns)[: -most * _LEFT // _OF]:
                 old.unlink(missing_ok=True)
     except (OSError, RuntimeError):  # no home, or another process that makes room at the same time
         pass

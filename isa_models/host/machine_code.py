@@ -22,6 +22,7 @@ from isa_models.host.forks import ForkLock, at_fork
 _RARELY = '!0 = !{!"branch_weights", i32 1, i32 100000}'  # what a branch that is hardly ever taken refers to
 _NUMBERS = itertools.count()  # of libraries, whose names must differ
 _LOCK = ForkLock(reentrant=True)  # of all compilation
+_SHARED: dict[LinkedFunction, LinkedCode] = {}  # functions that are compiled
 _LONG = 1 << 14  # characters of a text that takes some 5 ms: what takes less is not kept
 
 
@@ -42,11 +43,10 @@ class LinkedFunction:
         return f"declare {self.head}"
 
     @property
-    def text(self) -> str:
-        """A module with nothing else."""
+    def definition(self) -> str:
+        """The lines that define it."""
         body = "\n".join(["entry:", *self.lines])
-        called = (function.declaration for function in self.calls)
-        return "\n".join([*self.declarations, *called, f"define {self.head} nounwind alignstack(64) {{\n{body}\n}}"])
+        return f"define {self.head} nounwind alignstack(64) {{\n{body}\n}}"
 
     @property
     def head(self) -> str:
@@ -79,12 +79,12 @@ def linked(
 def _linked(name: str, text: str, exported: Sequence[str], called: Sequence[LinkedFunction], hasty: bool) -> LinkedCode:
     jit, image = _jit(), _image(f"{text}\n{_RARELY}", hasty)
     builder = llvm.JITLibraryBuilder().add_object_img(image).add_current_process()
-    used = {function.name: _shared(function) for function in called}
+    used = _shared(called)
     for function, library in used.items():
         builder.import_symbol(function, library[function])
     for symbol in exported:
         builder.export_symbol(symbol)
-    return LinkedCode(jit, builder.link(jit, f"{name}{next(_NUMBERS)}"), list(used.values()))
+    return LinkedCode(jit, builder.link(jit, f"{name}{next(_NUMBERS)}"), list(dict.fromkeys(used.values())))
 
 
 def _image(text: str, hasty: bool) -> bytes:
@@ -106,10 +106,20 @@ def _compiled(text: str, hasty: bool) -> bytes:
     return image
 
 
-@functools.cache
-def _shared(function: LinkedFunction) -> LinkedCode:
-    """The code of a function, compiled once."""
-    return linked(function.name, function.text, [function.name], function.calls)
+def _shared(functions: Sequence[LinkedFunction]) -> dict[str, LinkedCode]:
+    """The code of functions by their names, compiled once: short ones that are new together, as a module has its price,
+    others each by itself, as it is kept for other processes.
+    """
+    new = [function for function in dict.fromkeys(functions) if function not in _SHARED]
+    short = [f for f in new if not f.calls and sum(map(len, f.lines)) < _LONG]
+    for some in [short, *([function] for function in new if function not in short)]:
+        if some:
+            called = [function for one in some for function in one.calls]
+            declarations = dict.fromkeys(line for one in some for line in one.declarations)
+            declarations |= dict.fromkeys(function.declaration for function in called)
+            text = "\n".join([*declarations, *(one.definition for one in some)])
+            _SHARED.update(dict.fromkeys(some, linked(some[0].name, text, [one.name for one in some], called)))
+    return {function.name: _SHARED[function] for function in functions}
 
 
 @functools.cache

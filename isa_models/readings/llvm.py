@@ -17,6 +17,7 @@ from isa_models.algebra import Value
 from isa_models.formats import fmt
 from isa_models.isa import host_caps
 from isa_models.readings.alarm import Alarms
+from isa_models.readings.lookups import lookup_function
 from isa_models.readings.pairs import WordHalf, added, halves, quarters
 
 _FLOATS = {"f32": "float", "f64": "double"}
@@ -404,13 +405,13 @@ class LlvmValue(Value):
 
     def lookup(self, index: Value) -> LlvmValue:
         assert isinstance(index, LlvmValue)
-        result = LlvmValue(self.emitter, "poison", self.dtype, index.lanes)
-        lane = lane_type(self.dtype)
-        for i in range(index.lanes):
-            at = self.emitter.value(f"extractelement {index.type} {index.name}, i32 {i}")
-            item = self.emitter.value(f"extractelement {self.type} {self.name}, {lane_type(index.dtype)} {at}")
-            result = result._new(f"insertelement {result.type} {result.name}, {lane} {item}, i32 {i}", self.dtype)
-        return result
+        table, places = (self.lanes, lane_type(self.dtype)), (index.lanes, lane_type(index.dtype))
+        name, definition = lookup_function(*table, *places)
+        self.emitter.declarations[definition] = None
+        result = vector_type(self.dtype, index.lanes)
+        return self._new(
+            f"call {result} @{name}({self.type} {self.name}, {index.type} {index.name})", self.dtype, index.lanes
+        )
 
     def shortcut(self, usual: Callable[[], tuple[Value, Sequence[Value]]], careful: Callable[[], Value]) -> LlvmValue:
         emit = self.emitter

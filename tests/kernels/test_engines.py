@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from contextlib import nullcontext
 from dataclasses import replace
 
 import ml_dtypes
@@ -21,6 +22,7 @@ from simdnn.kernels import ConvProblem, Epilogue, Kernel, KernelKind, MatmulProb
 from simdnn.kernels.common.postops import RELU
 from simdnn.kernels.x86.rows import KERNELS
 from tests.effort import examples, one_in
+from tests.haste import code_of_long_runs
 from tests.params import BY_CHANNEL, COMMON
 from tests.primitives.problems import exact_sums
 
@@ -90,12 +92,15 @@ def bits(array: Array) -> bytes:
 
 
 def run_all(kernel: Kernel, src: Array, wei: Array, p: Parameters, portable: bool = True) -> Array:
-    """The result, after the three engines have agreed on it; `portable` code may be left out."""
+    """The result, after the three engines have agreed on it, in haste and not; `portable` code may be left out."""
     inputs = kernel.prepare(src, wei, p)
     wanted = kernel.finish(numerics.run(kernel.program, inputs, engine="reference"))
     for native in (True, False) if portable else (True,):
-        met = kernel.finish(numerics.run(kernel.program, inputs, engine="compiled", native=native))
-        assert bits(met) == bits(wanted), f"reference and compiled-{'native' if native else 'portable'} differ"
+        for haste in (nullcontext, code_of_long_runs):
+            with haste():
+                met = kernel.finish(numerics.run(kernel.program, inputs, engine="compiled", native=native))
+            how = f"{'native' if native else 'portable'}, {haste.__name__}"
+            assert bits(met) == bits(wanted), f"reference and compiled-{how} differ"
     return wanted
 
 

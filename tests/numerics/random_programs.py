@@ -4,6 +4,7 @@ FIRST_SEED VALID BROKEN` prints what it did, and fails at the first disagreement
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from simdnn.numerics import fitted
 from simdnn.numerics.fitted import host_registers
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Loop, Memory, Op, Place, Program, Register, Statement, Tensor
+from tests.haste import code_of_long_runs
 
 ISAS = (
     "avx2",
@@ -177,17 +179,21 @@ def inputs(program: Program, rng: Random) -> dict[str, Any]:
 
 
 def agree(program: Program, rng: Random, readings: tuple[bool, ...] = (True, False)) -> None:
-    """Run the program in every reading, portable code as on a host with hardly a register; AssertionError where two
-    differ.
+    """Run the program in every reading, in haste and not, portable code as on a host with hardly a register;
+    AssertionError where two differ.
     """
     data = inputs(program, rng)
     expected = numerics.run(program, data, engine="reference")
     for native in readings:
         fitted.host_registers = host_registers if native else lambda: fitted.RegisterFile(2, 128)
-        met = numerics.run(program, data, engine="compiled", native=native, threads=int(rng.integers(1, 3)))
-        for name, array in expected.items():
-            same = array.view(np.uint8) == met[name].view(np.uint8)
-            assert same.all(), f"{program.name}: native={native}: {name} differs at byte {np.flatnonzero(~same)[0]}"
+        threads = int(rng.integers(1, 3))
+        for haste in (nullcontext, code_of_long_runs):
+            with haste():
+                met = numerics.run(program, data, engine="compiled", native=native, threads=threads)
+            for name, array in expected.items():
+                differ = np.flatnonzero(array.view(np.uint8) != met[name].view(np.uint8))
+                how = f"{program.name}: native={native}, {haste.__name__}"
+                assert not len(differ), f"{how}: {name} differs at byte {differ[0]}"
 
 
 # -- mutations ------------------------------------------------------------------------------------------------------
