@@ -1,7 +1,7 @@
 """LLVM text becomes machine code that is linked into this process.
 
 Functions that many programs call (a matrix instruction's) are compiled once for a process: they are most of the text.
-Code of long texts is kept for other processes.
+Code that takes long is kept for other processes.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import functools
 import hashlib
 import itertools
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +24,8 @@ _RARELY = '!0 = !{!"branch_weights", i32 1, i32 100000}'  # what a branch that i
 _NUMBERS = itertools.count()  # of libraries, whose names must differ
 _LOCK = ForkLock(reentrant=True)  # of all compilation
 _SHARED: dict[LinkedFunction, LinkedCode] = {}  # functions that are compiled
-_LONG = 1 << 14  # characters of a text that takes some 5 ms: what takes less is not kept
+_WORTH_S = 0.005  # processor time of a compilation whose code is kept
+_LONG = 1 << 12  # characters of a function that takes some 5 ms: shorter ones are compiled together
 
 
 @dataclass(frozen=True)
@@ -88,15 +90,15 @@ def _linked(name: str, text: str, exported: Sequence[str], called: Sequence[Link
 
 
 def _image(text: str, hasty: bool) -> bytes:
-    """The machine code of a text for this CPU, kept by all that it is made from."""
-    if len(text) < _LONG:
-        return _compiled(text, hasty)
+    """The machine code of a text for this CPU, kept by all that it is made from where that takes long."""
     made_from = text, _target().triple, _options(hasty), llvm.llvm_version_info
     name = f"{hashlib.sha256(repr(made_from).encode()).hexdigest()[:32]}.o"
     image = kept(name, CODE)
     if image is None:
+        began = time.thread_time()
         image = _compiled(text, hasty)
-        keep(name, image, CODE)
+        if time.thread_time() - began >= _WORTH_S:
+            keep(name, image, CODE)
     return image
 
 

@@ -355,8 +355,7 @@ class LlvmValue(Value):
             spread, each = _spread(lanes)
             if spread:
                 return self.view("f32")._from_memory(spread, each).view(self.dtype)
-        mask = ", ".join(f"i32 {i}" for i in lanes)
-        expression = f"shufflevector {self.type} {self.name}, {self.type} poison, <{len(lanes)} x i32> <{mask}>"
+        expression = f"shufflevector {self.type} {self.name}, {self.type} poison, {_mask(tuple(lanes))}"
         result = LlvmValue(self.emitter, self.emitter.value(expression, here), self.dtype, len(lanes))
         result.spread = (self, lanes[0]) if len(set(lanes)) == 1 else None
         if self.format.bits % self.emitter.sources.get(self.source, 1) == 0:  # whole elements
@@ -397,8 +396,7 @@ class LlvmValue(Value):
     def concat(self, other: Value) -> LlvmValue:
         assert isinstance(other, LlvmValue) and other.type == self.type, "concat takes equal lane counts"
         n = 2 * self.lanes
-        mask = ", ".join(f"i32 {i}" for i in range(n))
-        expression = f"shufflevector {self.type} {self.name}, {other.type} {other.name}, <{n} x i32> <{mask}>"
+        expression = f"shufflevector {self.type} {self.name}, {other.type} {other.name}, {_mask(tuple(range(n)))}"
         result = self._new(expression, self.dtype, n)
         result.halves = (self, other)
         return result
@@ -444,6 +442,16 @@ class LlvmValue(Value):
         joined = emit.name()
         emit.line(f"{joined} = phi {value.type} [ {value.name}, %{before} ], [ {fixed.name}, %{after} ]")
         return LlvmValue(emit, joined, value.dtype, value.lanes)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _mask(lanes: tuple[int, ...]) -> str:
+    """The numbers of lanes as LLVM writes them.
+
+    >>> _mask((3, 0))
+    '<2 x i32> <i32 3, i32 0>'
+    """
+    return f"<{len(lanes)} x i32> <{', '.join([f'i32 {i}' for i in lanes])}>"
 
 
 def _spread(lanes: Sequence[int]) -> tuple[list[int], int]:

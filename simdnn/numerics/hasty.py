@@ -98,6 +98,7 @@ class HastyStage:
 
     def tile(self, op: Op, variables: dict[str, str]) -> None:
         if op.is_zero_idiom:
+            assert isinstance(op.dst, Register)
             self.emitter.declarations["declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"] = None
             size = op.rows * TILE_ROW_BITS // 8
             self.emitter.line(f"call void @llvm.memset.p0.i64(ptr align 64 %{op.dst.name}, i8 0, i64 {size}, i1 false)")

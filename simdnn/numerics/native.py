@@ -16,6 +16,7 @@ from isa_models.readings.llvm import Emitter, LlvmValue, vector_type
 Native = bool | Literal["always"]
 _WIDTHS = (128, 256, 512)
 _PLAIN: dict[tuple[object, object], bool] = {}  # by an instruction's function and immediates
+_ASSEMBLY: dict[tuple[object, ...], str] = {}  # by an instruction, its width, lanes and immediates
 _LEAST = 8  # lanes of a mask register that an instruction writes: zeros above those that it has
 #: LLVM's assembler swaps the operands of these where that saves a byte of VEX prefix; the first NaN is then another
 _NAN_BY_ORDER = ("vaddps", "vaddpd", "vmulps", "vmulpd")
@@ -115,10 +116,20 @@ def native_call(
     if definition.lanes(width) != lanes or width not in _WIDTHS or small or not _exists(definition.mnemonic(width)):
         return None
     operands = [v if v.lanes * v.format.bits in _WIDTHS else v.pad(128 // v.format.bits) for v in operands]
-    result_type = vector_type(definition.result, max(lanes, 128 // bits))
-    sources = operands[1:] if definition.destructive else operands
+    least = max(lanes, 128 // bits)
+    key = definition.name, definition.function, width, least, tuple(immediates.items())
+    if key not in _ASSEMBLY:
+        _ASSEMBLY[key] = f"call {vector_type(definition.result, least)} {_assembly(definition, width, immediates)}"
+    name = emitter.value(f"{_ASSEMBLY[key]}({', '.join([f'{v.type} {v.name}' for v in operands])})")
+    result = LlvmValue(emitter, name, definition.result, least)
+    return result if least == lanes else result.permute(range(lanes))
+
+
+def _assembly(definition: Instruction, width: int, immediates: Mapping[str, int]) -> str:
+    """The instruction as LLVM calls assembly, but for its operands."""
+    count = len(definition.operands) - definition.destructive
     first = 2 if definition.destructive else 1  # $0 is the result, and $1 the accumulator tied to it
-    names = [f"${first + i}" for i in range(len(sources))]
+    names = [f"${first + i}" for i in range(count)]
     literals = [f"$${immediates[name]}" for name in definition.immediates]
     text = f"{definition.mnemonic(width)} {', '.join([*reversed(literals), *reversed(names), '$0'])}"  # AT&T order
     # Registers 16 to 31 are for EVEX-encoded instructions; those with a form of their own at 512 bits are VEX below.
@@ -126,11 +137,8 @@ def native_call(
     only_vex = ordered or (width < 512 and (definition.evex or 512 not in definition.caps))
     text = "{vex3} " + text if ordered else text
     kind = "x" if only_vex else "v"
-    constraints = ",".join([f"={kind}", *(["0"] if definition.destructive else []), *(kind for _ in sources)])
-    arguments = ", ".join(f"{v.type} {v.name}" for v in operands)
-    name = emitter.value(f'call {result_type} asm "{text}", "{constraints}"({arguments})')
-    result = LlvmValue(emitter, name, definition.result, max(lanes, 128 // bits))
-    return result if result.lanes == lanes else result.permute(range(lanes))
+    constraints = ",".join([f"={kind}", *(["0"] if definition.destructive else []), *(kind for _ in range(count))])
+    return f'asm "{text}", "{constraints}"'
 
 
 def _masked(

@@ -53,16 +53,17 @@ def test_files_that_nobody_asks_for_make_room(tmp_path: Path, monkeypatch: pytes
     assert {"models", "0"} | newest <= names and len(names) <= file_cache._MOST + 1 and not {"1", "2", "3"} & names
 
 
-def test_code_of_long_texts_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the text, and how it is compiled; code that was cut off is made anew, and that of a short text each time."""
+def test_code_that_takes_long_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the text, and how it is compiled; code that was cut off is made anew, and what takes no time is each time."""
     made: list[object] = []
     compiled = machine_code._compiled
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(machine_code, "_compiled", lambda *given: made.append(given) or compiled(*given))  # type: ignore[func-returns-value]
 
-    def answer(number: int, hasty: bool, length: int = machine_code._LONG) -> int:
-        text = f"define i32 @answer() {{\n  ret i32 {number}\n}}\n"
-        code = machine_code.linked("answer", f"{text};{' ' * length}", ["answer"], hasty=hasty)
+    def answer(number: int, hasty: bool, worth_s: float = 0) -> int:
+        monkeypatch.setattr(machine_code, "_WORTH_S", worth_s)
+        text = f"define i32 @answer() {{\n  ret i32 {number}\n}}"
+        code = machine_code.linked("answer", text, ["answer"], hasty=hasty)
         return int(ctypes.CFUNCTYPE(ctypes.c_int32)(code["answer"])())
 
     for number, hasty in ((7, False), (8, False), (7, True)):
@@ -71,7 +72,7 @@ def test_code_of_long_texts_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     file = min(tmp_path.glob(f"simdnn/{file_cache.CODE}/*.o"), key=lambda one: one.stat().st_mtime_ns)
     file.write_bytes(file.read_bytes()[:-40])
     assert answer(7, False) == 7 and len(made) == 4
-    assert [answer(7, False, 0) for _ in range(2)] == [7, 7] and len(made) == 6
+    assert [answer(9, False, 1e9) for _ in range(2)] == [9, 9] and len(made) == 6
 
 
 def test_nothing_is_left_of_what_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
