@@ -72,7 +72,7 @@ def linked(
 ) -> LinkedCode:
     """The code of a module, linked with functions that it declares.
 
-    `hasty` code is made in less than half the time and runs up to five times as long; functions that it calls do not.
+    `hasty` code is made in less than half the time and runs longer; functions that it calls do not.
     """
     with _LOCK:
         return _linked(name, text, exported, called, hasty)

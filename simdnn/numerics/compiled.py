@@ -7,7 +7,8 @@ hold the two equal) and LLVM has more than one operation for it; with "always" i
 A program is first compiled optimistically: code that takes the instructions' shortcuts and says at the end whether one
 may have been wrong (a NaN, a denormal). Then, and only then, it is run once more from the start, carefully.
 
-Most programs are small and run once, so their code is first made in haste. What runs long, or often, gets better code.
+Most programs are small and run once, so their code is first made in haste (`hasty`): a call for each instruction. What
+runs long, or often, gets better code.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from simdnn.program.records import Loop, Op, Place, Program, Register, Statement
 _WIDE = 1 << 10  # bits of a result: a wider one is made strip by strip, where it can be
 _LEAST = 8  # lanes of a mask in memory, a bit each
 _MOST = 1 << 14  # functions kept by what asks for them
-_BY_FORM: dict[tuple[int, Native, bool], LinkedFunction] = {}
+_BY_FORM: dict[tuple[object, ...], LinkedFunction] = {}
 _BY_TEXT: dict[tuple[object, ...], tuple[Instruction, LinkedFunction]] = {}  # with what its number is of
 
 
@@ -117,13 +117,14 @@ def op_function(op: Op, caps: frozenset[str], native: Native, optimistic: bool) 
     as its places have. A result may lie where an operand does. Without `alarm` where it knows none; with no operand
     where the result is zero whatever these are.
     """
-    key = op.form.number, native, optimistic
+    how = caps, native, optimistic
+    key = op.form.number, *how
     if key not in _BY_FORM:
         if len(_BY_FORM) >= _MOST:
             _BY_FORM.clear()
             _BY_TEXT.clear()
         places = [(type(p), p.dtype, p.bits, p.lanes) for p in (op.dst, *op.srcs)]
-        facts = id(op.definition), op.width, op.immediates, op.choices, op.is_zero_idiom, *places, native, optimistic
+        facts = id(op.definition), op.width, op.immediates, op.choices, op.is_zero_idiom, *places, *how
         if facts not in _BY_TEXT:
             _BY_TEXT[facts] = op.definition, _Function(op, caps, native, optimistic).function
         _BY_FORM[key] = _BY_TEXT[facts][1]

@@ -27,7 +27,7 @@ def test_pairs_of_products_are_one_instruction(name: str) -> None:
     emit.line(f"store {result.type} {result.name}, ptr %p0")
     emit.line("ret void")
     function = machine_code.LinkedFunction("f", "void", ("ptr %p0", "ptr %p1", "ptr %p2"), tuple(emit.lines), ())
-    module = llvm.parse_assembly(function.text, llvm.create_context())
+    module = llvm.parse_assembly(function.definition, llvm.create_context())
     text = machine_code._machine(False).emit_assembly(module)
     assert len(re.findall(r"\bv(?:pmaddwd|pdpwssd)\b", text)) == 2
     assert not re.findall(r"\bvpmulld\b", text)
