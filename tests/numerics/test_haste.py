@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import simdnn
+from isa_models.host import machine_code
 from simdnn.numerics import compiled
 from simdnn.program import Program
 
@@ -51,6 +52,14 @@ def test_both_have_the_same_bits(machine: str, dtype: type, made: list[bool], mo
     second = product(machine, dtype, 21)
     assert set(made[: len(made) // 2]) == {True} and set(made[len(made) // 2 :]) == {False}
     assert first.output.tobytes() == second.output.tobytes()
+
+
+def test_an_instruction_is_compiled_once_for_all_programs(made: list[bool]) -> None:
+    functions = []
+    for size in (24, 40):
+        product("zen4", np.float32, size)
+        functions.append(len(machine_code._SHARED))
+    assert made == [True, True] and functions[0] == functions[1] > 0
 
 
 def test_what_runs_often_gets_better_code(made: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
