@@ -14,7 +14,7 @@ from pathlib import Path
 _CHECK = 32  # bytes of a digest behind the data: a file that was cut off is none
 _MOST = 64  # files of a folder; a machine's table takes 300 KB, and who edits one makes another each time
 _MOST_CODE = 512  # of machine code of kernels
-_LEFT, _OF = 7, 8  # of so many files that many stay where there is one more: to look at the age of all takes 5 ms
+_LEFT, _OF = 7, 8  # the part of the files that stays where there is one too many: the age of all takes 5 ms to find
 CODE = "code"  # the folder of that
 
 

@@ -33,8 +33,7 @@ done:
 
 
 def lookup_function(table: int, lane: str, lanes: int, place: str) -> tuple[str, str]:
-    """The name of a function of a vector of so many lanes of an LLVM type, and of `lanes` numbers of such lanes, with
-    its definition.
+    """The name of a function, with its definition: of a table of lanes of an LLVM type, and of the places of `lanes`.
 
     >>> lookup_function(4, "float", 8, "i32")[0]
     'lookup.4.float.8.i32'

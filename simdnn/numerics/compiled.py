@@ -39,7 +39,7 @@ from simdnn.numerics.hasty import HastyStage
 from simdnn.numerics.masked import is_part, masked_load, masked_store
 from simdnn.numerics.matrices import Matrices, by_strips, is_product
 from simdnn.numerics.native import Native, stands_in
-from simdnn.numerics.places import Places
+from simdnn.numerics.operand_addresses import OperandAddresses
 from simdnn.numerics.statements import as_wide, cut, spread, tiles_written, turns, writers
 from simdnn.numerics.turns import FIRST_OPS, SLICE_S, host_threads, in_turns, shared
 from simdnn.program.records import Loop, Memory, Op, Program, Register, Statement, walk
@@ -232,7 +232,7 @@ class _Stage:
         self.emitter = emit = Emitter(optimistic)
         emit.sources = sources
         self.tile_sources = tile_sources((statement,))
-        self.places = Places(emit, program)
+        self.places = OperandAddresses(emit, program)
         self.functions: dict[str, LinkedFunction] = {}  # that are called
         self.matrices = Matrices(emit, (statement,))
         self.native_tiles = tiles.is_native((statement,), caps)

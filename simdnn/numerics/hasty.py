@@ -2,7 +2,7 @@
 
 Most programs are small and run once; then LLVM takes longer than the program. What it takes long for is an
 instruction that becomes many of the host's, again at each place where the program has it. Here it is compiled once
-for a process, well, and a program's own text is addresses and calls, of which LLVM's fast way makes code at once.
+for a process, well. The program's own text is addresses and calls, and for these LLVM has a fast way.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from simdnn.numerics.blocks import order_of_program
 from simdnn.numerics.masked import is_part, masked_load, masked_store
 from simdnn.numerics.matrices import by_strips, strips_of
 from simdnn.numerics.native import Native, stands_in
+from simdnn.numerics.operand_addresses import OperandAddresses
 from simdnn.numerics.pieces import piece_by_piece
-from simdnn.numerics.places import Places
 from simdnn.numerics.statements import spread, tiles_written, turns
 from simdnn.numerics.turns import FIRST_OPS
 from simdnn.program.records import Loop, Op, Place, Program, Register, Statement, walk
@@ -42,7 +42,7 @@ class HastyStage:
         self.name, self.caps, self.native, self.optimistic = name, caps, native, optimistic
         self.emitter = emit = Emitter()
         self.functions: dict[str, LinkedFunction] = {}  # that are called
-        self.places = Places(emit, program)
+        self.places = OperandAddresses(emit, program)
         self.sizes: dict[str, int] = {}  # bits of each register
         order = order_of_program(statement)
         ops = [op for op, _ in walk(order.body)]

@@ -16,7 +16,7 @@ from isa_models.formats import fmt
 from isa_models.host.machine_code import LinkedFunction
 from isa_models.instruction import TILE_ROW_BITS, TILE_ROWS
 from isa_models.readings.llvm import ZERO, Carried, Condition, Emitter, LlvmValue, vector_type
-from simdnn.numerics.places import Places
+from simdnn.numerics.operand_addresses import OperandAddresses
 from simdnn.program.records import Memory, Op, Program, Register, Statement, walk
 
 BITS = TILE_ROWS * TILE_ROW_BITS  # of a whole tile
@@ -86,7 +86,7 @@ def dot_function(
 def portable(
     emit: Emitter,
     op: Op,
-    places: Places,
+    places: OperandAddresses,
     variables: dict[str, str],
     functions: dict[str, LinkedFunction],
     optimistic: bool,

@@ -7,7 +7,7 @@ from isa_models.readings.llvm import Emitter
 from simdnn.program.records import Memory, Program
 
 
-class Places:
+class OperandAddresses:
     """The tensors of a program by the pointers that a stage is given, `%pointers`."""
 
     def __init__(self, emitter: Emitter, program: Program) -> None:
