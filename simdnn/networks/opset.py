@@ -66,7 +66,8 @@ def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     made.opset_import.extend(model.opset_import)
     made.functions.extend(function for function in model.functions if all(map(_safe, function.node)))
     graph = model.graph
-    made.graph.node.extend(_as_inferred(node, made) for node in _in_order(graph.node) if _safe(node))
+    kinds = {tensor.name: tensor.data_type for tensor in graph.initializer}
+    made.graph.node.extend(_as_inferred(node, made, kinds) for node in _in_order(graph.node) if _safe(node))
     for field in ("input", "output", "value_info", "sparse_initializer"):
         getattr(made.graph, field).extend(getattr(graph, field))
     made.graph.name = graph.name
@@ -113,19 +114,23 @@ def _safe(node: onnx.NodeProto) -> bool:
     return node.op_type not in _UNSAFE and all(_safe(inner) for graph in graphs for inner in graph.node)
 
 
-def _as_inferred(node: onnx.NodeProto, model: onnx.ModelProto) -> onnx.NodeProto:
-    """A node of the same sizes that onnx's inference knows, in place of some of onnxruntime's own."""
-    helper = onnx_package().helper
+def _as_inferred(node: onnx.NodeProto, model: onnx.ModelProto, kinds: Mapping[str, int]) -> onnx.NodeProto:
+    """A node of the same sizes and types that onnx's inference knows, in place of some of onnxruntime's own; `kinds`
+    are the types of initializers.
+    """
+    package = onnx_package()
+    helper = package.helper
     if node.domain != "com.microsoft" or not node.input or not node.output:
         return node
     if node.op_type in _OF_ONE_FORM:
         one: onnx.NodeProto = helper.make_node("Identity", node.input[:1], node.output[:1])
         return one
     sizes = {a.name: a.i for a in node.attribute if a.name in ("K", "N")}
-    if node.op_type != "MatMulNBits" or len(sizes) != 2:
+    if node.op_type != "MatMulNBits" or len(sizes) != 2 or len(node.input) < 3:
         return node
     weights = f"{node.output[0]}, its weights"
-    model.graph.input.append(helper.make_tensor_value_info(weights, 1, [sizes["K"], sizes["N"]]))
+    kind = kinds.get(node.input[2], package.TensorProto.FLOAT)  # scales are of the source's type
+    model.graph.input.append(helper.make_tensor_value_info(weights, kind, [sizes["K"], sizes["N"]]))
     product: onnx.NodeProto = helper.make_node("MatMul", [node.input[0], weights], node.output[:1])
     return product
 

@@ -66,6 +66,7 @@ def multi_head_attention(
     heads, batch, steps = node.integer("num_heads"), query.shape[0], query.shape[1]
     hidden = query.shape[2]
     need(heads > 0 and hidden % heads == 0, f"{heads} heads of {hidden}")
+    _check_form(key, value, past_value, hidden // heads)
     if bias is not None:
         ends = [hidden, 2 * hidden]
         parts = np.split(bias, ends) if key.ndim == 3 else [bias[:hidden], None, None]
@@ -76,7 +77,7 @@ def multi_head_attention(
     of_steps = key.ndim == 3
     query, key, value = (split(k, a, heads) if a.ndim == 3 else a for a in (query, key, value))
     key, value = with_past(k, past_key, key), with_past(k, past_value, value)
-    unseen = outside(node, mask, batch, steps, key.shape[2])
+    unseen = outside(node, mask, batch, steps, key.shape[2], 0 if past_key is None else past_key.shape[2])
     onto = tuple(over_groups(a, batch, heads, heads) for a in (added, unseen) if a is not None)
     form = AttentionForm(scale_of(node, query.shape[3]), onto)
     plain = of_steps and not onto and past_key is None and not node.integer("unidirectional", 0)
@@ -86,6 +87,13 @@ def multi_head_attention(
     found, scores = attended(k, *given, form)
     scores = view(k, scores, (batch, heads, steps, key.shape[2]))
     return _outputs(node, joined(k, found, batch), key, value, scores)
+
+
+def _check_form(key: Array, value: Array, past_value: Array | None, size: int) -> None:
+    """`InvalidArgument` for sizes that onnxruntime refuses (multihead_attention_helper.h there)."""
+    need(key.ndim == value.ndim, f"keys of {key.ndim} dimensions and values of {value.ndim}")
+    need(key.ndim < 4 or key.shape == value.shape, f"keys {key.shape}, values {value.shape}; by heads they are alike")
+    need(past_value is None or past_value.shape[-1] == size, f"earlier values of other sizes than {size}")
 
 
 def _outputs(node: Node, *made: Array) -> tuple[Array | None, ...]:
@@ -122,6 +130,8 @@ def group_query_attention(
     batch, steps, _ = query.shape
     query, key, value = _group_heads(k, node, query, key, value)
     groups = key.shape[1]
+    if k.runs_models:
+        _check_grouped(query, longest if k.values else None, cosines)
     here = ImagePlaces.of(k, lengths, longest, 0 if past_key is None else past_key.shape[2], batch, steps)
     if node.integer("do_rotary", 0):
         assert cosines is not None and sines is not None
@@ -134,6 +144,16 @@ def group_query_attention(
     form = _group_form(node, query, groups, added, sink)
     given = (grouped(k, query, groups), *(view(k, a, (batch * groups, 1, *a.shape[2:])) for a in kept))
     return _outputs(node, joined(k, _by_lengths(k, node, form, given, here, steps), batch), *kept)
+
+
+def _check_grouped(query: Array, longest: Array | None, cosines: Array | None) -> None:
+    """`Unimplemented` for forms that onnxruntime refuses (group_query_attention_helper.h there)."""
+    batch, _, steps, size = query.shape
+    whole = 8 if cosines is None else 16
+    if size % whole:
+        raise Unimplemented(f"heads of {size}, which onnxruntime has not here; multiples of {whole} work")
+    if batch > 1 and steps > 1 and longest is not None and int(longest.reshape(-1)[0]) != steps:
+        raise Unimplemented(f"{steps} steps of {batch} images behind earlier ones; one step, or one image, works")
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,12 @@ class _DynamicLayer(Layer):
         """Takes the node and the weights of inputs and state, with their scales and zero points."""
         self.node, self.of = node, (w, r)
 
+    def met(self, t: int, states: list[Array]) -> list[Array]:
+        """Rows that have ended are quantized with the others: where all steps are an output, as the zeros there."""
+        if not self.node.outputs[0]:
+            return states
+        return [np.where((t > self.lengths)[:, None], 0, state) for state in states]
+
     def times(self, x: Array, which: int, d: int, rows: slice, first: Array | None = None) -> Array:
         weights, scale, zero = (values[d] for values in self.of[which])
         scale, zero = (values[rows] if values.ndim else values for values in (scale, zero))
@@ -88,11 +94,15 @@ def dynamic_quantize_lstm(
     r_scale: Array,
     r_zero: Array,
 ) -> Any:
-    """An LSTM whose products quantize the inputs of all steps, and then the state of each step, of all rows together.
+    """An LSTM whose products quantize the inputs of all steps that the longest row has, and then the state of each step,
+    of all rows together.
 
     So does onnxruntime on one thread; on several each quantizes its rows.
     """
     need(w.ndim == 3 and r.ndim == 3, f"weights {w.shape} and {r.shape}; (directions, inputs, gates) are needed")
+    for zero in (w_zero, r_zero):  # by gate onnxruntime takes one of u8 and none of s8
+        one = zero.ndim < 2 or zero.size and (zero == (0 if zero.dtype == np.int8 else zero.flat[0])).all()
+        need(bool(one), "zero points by gate that differ, or of s8 other than 0")
     turned = (w.transpose(0, 2, 1), r.transpose(0, 2, 1))
     layer = _DynamicLayer(k, node, 4, LSTM, x, *turned, bias, lengths, [start, cell])
     layer.quantized(node, (w, w_scale, w_zero), (r, r_scale, r_zero))

@@ -94,7 +94,7 @@ def matmul_nbits(
     groups = groups if groups is not None and groups.size > 0 else None
     if groups is not None or stored.width == 2 or stored.float_zeros:
         if k.runs_models:
-            _check_known(stored, groups is not None, level)
+            _check_known(node, stored, groups is not None, level)
         result = _floats_ahead(k, _rows(k, a, stored), stored, groups, added)
     elif k.runs_models:
         codes, zero = np.ascontiguousarray(stored.codes.T), stored.zeros.T if stored.has_zeros else None
@@ -109,15 +109,18 @@ def _rows(k: Kernels, a: Array, stored: StoredBits) -> Array:
     return converted(k, a, F32).reshape(-1, stored.inner)
 
 
-def _check_known(stored: StoredBits, grouped: bool, level: int) -> None:
-    """`Unimplemented` where onnxruntime's order of sums is not known, or where it has no such product."""
-    width = stored.width
-    if width == 8 or width == 2 and level == INTEGERS or grouped and stored.has_zeros:
-        raise Unimplemented(
-            f"MatMulNBits of {width} bits, accuracy_level={level}{', g_idx' * grouped}: onnxruntime has none of 8 "
-            "bits with g_idx or zero points in floats, and its order for 2 bits at level 4, and for g_idx beside "
-            "zero points, is not known; 2 bits at other levels, and 4 bits with one of the two, work"
-        )
+def _check_known(node: Node, stored: StoredBits, grouped: bool, level: int) -> None:
+    """`Unimplemented` where onnxruntime has no such product or gets it wrong, or its order of sums is not known."""
+    width, works = stored.width, "4 bits with g_idx or zero points in floats work, and 2 bits below level 4 without"
+    named = f"{node.op} of {width} bits, accuracy_level={level}{', g_idx' * grouped}"
+    if width == 8:
+        raise Unimplemented(f"{named}: onnxruntime has none with g_idx or zero points in floats; {works}")
+    if width == 2 and (grouped or stored.float_zeros):
+        raise Unimplemented(f"{named}: onnxruntime reads the codes as 4 bits, beyond its memory; {works}")
+    if grouped and stored.has_zeros and not stored.float_zeros:
+        raise Unimplemented(f"{named}: onnxruntime leaves zero points of integers out; {works}")
+    if width == 2 and level == INTEGERS:
+        raise Unimplemented(f"{named}: onnxruntime's order of sums is not known; {works}")
 
 
 def _floats_ahead(k: Kernels, rows: Array, stored: StoredBits, groups: Array | None, bias: Array | None) -> Array:

@@ -99,7 +99,7 @@ def _shares(k: Kernels, scores: Array, form: AttentionForm) -> Array:
     powers = k.map(lambda v, t: power(v - t), scores, top, name="exp")
     if seen is not None and k.values:
         powers = np.where(seen, powers, np.float32(0))
-    values = None if lines is None else partial(lines.sum_of_powers, powers, k.target.caps)
+    values = None if lines is None else partial(lines.sum_of_powers, _from_first(powers, seen), k.target.caps)
     total = k.reduce("sum", powers, [3], values=values)
     if sink is not None:
         apart = k.map(lambda t, s: s - t, top, sink, name="sub")
@@ -108,6 +108,14 @@ def _shares(k: Kernels, scores: Array, form: AttentionForm) -> Array:
     if lines is None:
         return k.map(lambda v, t: v / t, powers, total, name="div")
     return k.map(lambda v, t: v * t, powers, k.map(lambda t: 1.0 / t, total, name="div"), name="mul")
+
+
+def _from_first(powers: Array, seen: Array | None) -> Array:
+    """Lines that begin with the first place that is seen, as a library adds them up; what lies ahead goes to the end."""
+    if seen is None or bool(seen[:, 0].all()):
+        return powers
+    at = (np.arange(seen.shape[1]) + seen.argmax(1)[:, None]) % seen.shape[1]
+    return np.take_along_axis(powers, at[None, None], 3)
 
 
 def _raised(k: Kernels, scores: Array, added: Sequence[Array]) -> Array:

@@ -13,7 +13,7 @@ from isa_models.readings.arrays import Array
 from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.elementwise import widened
-from simdnn.networks.ops.registry import axis_of, need, operator
+from simdnn.networks.ops.registry import MICROSOFT, axis_of, need, operator
 from simdnn.networks.ops.shape import ints
 from simdnn.networks.types import element, is_float, label
 
@@ -160,6 +160,7 @@ def one_hot(k: Kernels, node: Node, indices: Array, depth: Array, values: Array)
 
 
 @operator("Trilu")
+@operator("Trilu", domain=MICROSOFT)
 def trilu(k: Kernels, node: Node, x: Array, diagonal: Array | None = None) -> Array:
     offset = 0 if diagonal is None else int(diagonal.reshape(-1)[0])
     return k.moved(np.triu(x, offset) if node.integer("upper", 1) else np.tril(x, offset))

@@ -89,7 +89,7 @@ def matmul(k: Kernels, node: Node, a: Array, b: Array) -> Array:
 def gemm(k: Kernels, node: Node, a: Array, b: Array, c: Array | None = None) -> Array:
     need(a.ndim == 2 and b.ndim == 2, f"{a.shape} x {b.shape}; two matrices are needed")
     alpha, beta = node.number("alpha", 1.0), node.number("beta", 1.0)
-    k = _as_given(k, bool(node.integer("transA", 0)), bool(node.integer("transB", 0)))
+    k = _as_given(k, b, bool(node.integer("transA", 0)), bool(node.integer("transB", 0)))
     a = transposed(k, a, (1, 0)) if node.integer("transA", 0) else a
     b = b.T if node.integer("transB", 0) else b  # the kernel lays weights out as it likes
     shape = (a.shape[0], b.shape[1])
@@ -110,9 +110,11 @@ def gemm(k: Kernels, node: Node, a: Array, b: Array, c: Array | None = None) -> 
     return k.map(lambda r, x: r.fma(alpha, x * beta), result, c, name="add")
 
 
-def _as_given(k: Kernels, source: bool, weights: bool) -> Kernels:
-    """The kernels for operands that a node says are stored with their dimensions the other way round."""
-    if not k.runs_models or k.constant_weights:  # which are packed as products take them
+def _as_given(k: Kernels, b: Array, source: bool, weights: bool) -> Kernels:
+    """The kernels for operands that a node says are stored with their dimensions the other way round; b that is packed
+    is as products take it.
+    """
+    if not k.runs_models or k.packs(b):
         return k
     return replace(k, transposed=("src",) * source + ("wei",) * weights)
 
@@ -164,13 +166,13 @@ def matmul_bias(k: Kernels, node: Node, a: Array, b: Array, bias: Array) -> Arra
     return k.map(lambda v, c: v + c, found, bias, name="add")
 
 
-@operator("FusedMatMul", domain=MICROSOFT)
+@operator("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
 def fused_matmul(k: Kernels, node: Node, a: Array, b: Array) -> Array:
     batches = node.integer("transBatchA", 0), node.integer("transBatchB", 0)
     a, b = (np.moveaxis(x, 0, -2) if turned else x for x, turned in zip((a, b), batches, strict=True))
     if batches[1] and b.shape[-1 - node.integer("transB", 0)] == 1:  # columns do not lie in one line
         k = replace(k, of_matrices=True)
-    k = _as_given(k, bool(node.integer("transA", 0)), bool(node.integer("transB", 0)))
+    k = _as_given(k, b, bool(node.integer("transA", 0)), bool(node.integer("transB", 0)))
     a = np.swapaxes(a, -1, -2) if node.integer("transA", 0) else a
     b = np.swapaxes(b, -1, -2) if node.integer("transB", 0) else b
     alpha = node.number("alpha", 1.0)

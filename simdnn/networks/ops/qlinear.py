@@ -17,7 +17,7 @@ from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.activation import leaky_relu
 from simdnn.networks.ops.elementwise import sigmoid, where
-from simdnn.networks.ops.pool import average_pool_of_whole_windows
+from simdnn.networks.ops.pool import average_pool_of_whole_windows, max_pool
 from simdnn.networks.ops.quantized import (
     bounded,
     dequantize_linear,
@@ -147,17 +147,25 @@ def _rescaled(k: Kernels, node: Node, x: Array, scale: Array, zero: Array, y_sca
 
 
 def _of_either_layout(pooling: Callable[..., Array]) -> Callable[..., Array]:
-    """A pooling of (N, C, …) that takes (N, …, C), too, where a node says `channels_last`: the means are the same."""
+    """A pooling of (N, C, …) that takes (N, …, C), too, where a node or its name says so: the values are the same."""
 
     @functools.wraps(pooling)
     def laid(k: Kernels, node: Node, x: Array, *rest: Array | None) -> Array:
-        if not node.integer("channels_last", 0):
+        if not node.integer("channels_last", 0) and not node.op.startswith("Nhwc"):
             return pooling(k, node, x, *rest)
         first = np.moveaxis(x, -1, 1)
         found = np.moveaxis(pooling(k, node, np.ascontiguousarray(first) if k.values else first, *rest), 1, -1)
         return np.ascontiguousarray(found) if k.values else found
 
     return laid
+
+
+@operator("NhwcMaxPool", domain=MICROSOFT)
+@_of_either_layout
+def greatest(k: Kernels, node: Node, x: Array) -> Array:
+    """MaxPool of bytes whose channels lie last, as models that onnxruntime has optimized have it."""
+    found: Array = max_pool(k, node, x)
+    return found
 
 
 @operator("QLinearAveragePool", domain=MICROSOFT)

@@ -21,17 +21,25 @@ from simdnn.networks.ops.registry import need, operator
 from simdnn.networks.types import F32, label
 
 
-def _activation(name: str, alpha: float | None, beta: float | None, gates: Mapping[str, Formula]) -> Formula:
-    """An activation by ONNX's name; the names are not case-sensitive. `gates` are a library's own ones."""
+def _activation(
+    name: str, alpha: float | None, beta: float | None, gates: Mapping[str, Formula], fused: bool
+) -> Formula:
+    """An activation by ONNX's name; the names are not case-sensitive. `gates` are a library's own ones, which may not
+    round multiply-adds once (`fused`).
+    """
     a, b = alpha, beta
+
+    def line(x: Element, slope: float, start: float) -> Element:
+        return x.fma(slope, start) if fused else x * slope + start
+
     known: dict[str, Formula] = {
         "sigmoid": f.sigmoid,
         "tanh": f.tanh,
         "relu": lambda x: x.maximum(0.0),
-        "affine": lambda x: x.fma(1.0 if a is None else a, 0.0 if b is None else b),
+        "affine": lambda x: line(x, 1.0 if a is None else a, 0.0 if b is None else b),
         "leakyrelu": lambda x: x.minimum(0.0).fma(0.01 if a is None else a, x.maximum(0.0)),
         "scaledtanh": lambda x: f.tanh(x * (1.0 if b is None else b)) * (1.0 if a is None else a),
-        "hardsigmoid": lambda x: x.fma(0.2 if a is None else a, 0.5 if b is None else b).maximum(0.0).minimum(1.0),
+        "hardsigmoid": lambda x: line(x, 0.2 if a is None else a, 0.5 if b is None else b).maximum(0.0).minimum(1.0),
         "elu": lambda x: f.expm1(x.minimum(0.0)).fma(1.0 if a is None else a, x.maximum(0.0)),
         "softsign": lambda x: x / (x.abs() + 1.0),
         "softplus": lambda x: x.maximum(0.0) + f.log(f.exp(-(x.abs())) + 1.0),
@@ -78,10 +86,10 @@ class Layer:
             raise Unimplemented(f"a recurrent layer of {label(x.dtype)}; f32, f16 and bf16 have kernels")
         self.k, self.batch_first = k, bool(node.integer("layout", 0))
         library = k.target.library if k.runs_models and x.dtype == F32 else None
+        self.fused = library is None or library.fuses_functions
         self.plain = library is not None and gates == 1  # both biases ahead of the inputs' product, nothing packed
         library = None if self.plain else library
         self.onto_inputs = library is not None  # the state's product is added to the inputs', and then both biases
-        self.fused = library is None or library.fuses_functions
         self.x = x.transpose(1, 0, 2) if self.batch_first else x
         need(self.x.ndim == 3 and w.ndim == 3 and r.ndim == 3, f"shapes {x.shape}, {w.shape}, {r.shape}")
         self.w, self.r, self.gates = w, r, gates
@@ -127,7 +135,7 @@ class Layer:
         for name in names:
             alpha = next(alphas, None) if name.lower() in _WITH_ALPHA else None
             beta = next(betas, None) if name.lower() in _WITH_BETA else None
-            self.activations.append(_activation(name, alpha, beta, own))
+            self.activations.append(_activation(name, alpha, beta, own, self.fused))
         self.last = [_last(n, act, library) for n, act in zip(names, self.activations, strict=True)]
 
     def clipped(self, v: Element) -> Element:
@@ -136,18 +144,19 @@ class Layer:
     def run(self, step: Callable[[int, Array, list[Array]], list[Array]], with_cell: bool) -> Any:
         """`step(direction, inputs' product at a time, states)` over time; the states of the last step of each row."""
         k, outputs, finals = self.k, [], []
+        longest = int(self.lengths.max(initial=0)) if self.onto_inputs and k.values else self.steps
         for d, backwards in enumerate(self.directions):
-            flat = self.of_inputs(np.ascontiguousarray(self.x).reshape(self.steps * self.batch, -1), d)
+            flat = self.of_inputs(np.ascontiguousarray(self.x[:longest]).reshape(longest * self.batch, -1), d)
             if not self.onto_inputs and not self.plain:
                 flat = k.map(lambda v, b: v + b, flat, self.biases(d)[0], name="add")
-            inputs = flat.reshape(self.steps, self.batch, -1)
+            inputs = flat.reshape(longest, self.batch, -1)
             states = [start[d] for start in self.starts]
             lines = np.zeros((self.steps, self.batch, self.hidden), self.x.dtype)
             rows = np.arange(self.batch)
-            for t in range(self.steps):
+            for t in range(longest):
                 lives = t < self.lengths
                 place = np.where(lives, self.lengths - 1 - t, t) if backwards else np.full(self.batch, t)
-                fresh = step(d, np.ascontiguousarray(inputs[place, rows]), states)
+                fresh = step(d, np.ascontiguousarray(inputs[place, rows]), self.met(t, states))
                 states = [np.where(lives[:, None], new, old) for new, old in zip(fresh, states, strict=True)]
                 lines[place, rows] = np.where(lives[:, None], fresh[0], 0)
             outputs.append(lines)
@@ -157,6 +166,10 @@ class Layer:
         if self.batch_first:
             return y.transpose(2, 0, 1, 3), *(s.transpose(1, 0, 2) for s in last)
         return y, *last
+
+    def met(self, t: int, states: list[Array]) -> list[Array]:
+        """The states of all rows as step `t` meets them; those of rows that have ended change nothing of others."""
+        return states
 
     def biases(self, d: int) -> tuple[Array, Array]:
         """The bias of the inputs' product, and the bias of the state's."""

@@ -401,9 +401,11 @@ def lp_normalization(k: Kernels, node: Node, x: Array) -> Array:
     else:
         each = np.abs(x) if p == 1 else x * x
         total = k.reduce(kind, x, [axis], values=lambda: lines.reduced("chain", each, [axis]))
+    nothing = total == 0
     if k.values:
-        total = np.where(total == 0, np.float32(1), total)  # a line of zeros stays one
-    return k.map((lambda v, t: v / t) if p == 1 else (lambda v, t: v / t.sqrt()), x, total, name="div")
+        total = np.where(nothing, np.float32(1), total)
+    found = k.map((lambda v, t: v / t) if p == 1 else (lambda v, t: v / t.sqrt()), x, total, name="div")
+    return np.where(nothing, np.zeros((), found.dtype), found) if k.values else found
 
 
 @operator("LRN")

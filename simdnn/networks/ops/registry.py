@@ -33,6 +33,10 @@ FUSED = dict.fromkeys(
         *("BeamSearch", "GreedySearch", "Sampling"),
     ),
     _BEFORE,
+) | dict.fromkeys(
+    ("MoE", "QMoE"),
+    "it has all experts of a layer in one node; what works: each as products (MatMul, MatMulNBits) of the rows that "
+    "TopK and Gather find",
 )
 
 Operator = Callable[..., Any]

@@ -102,6 +102,14 @@ def _attended(
         sum(sizes) == width and sizes[0] == sizes[1] and heads > 0 and not any(n % heads for n in sizes),
         f"{heads} heads of {sizes} out of {width}",
     )
+    with_present = len(node.outputs) > 1 and bool(node.outputs[1])
+    if with_present and sizes[2] != sizes[0]:
+        raise Unimplemented(
+            f"keys of {sizes[0]} and values of {sizes[2]} in one output, which onnxruntime writes over one another; "
+            "sizes that are alike, or the first output alone, work"
+        )
+    if past is not None and added is not None:
+        raise Unimplemented("numbers added to scores beside a past, which onnxruntime has not; one of the two works")
     ends = np.cumsum(sizes)[:-1]
     query, key, value = (
         split(k, part, heads)
@@ -109,22 +117,22 @@ def _attended(
     )
     if past is not None:
         key, value = (k.moved(np.concatenate([old, new], 2)) for old, new in zip(past, (key, value), strict=True))
-    unseen = outside(node, mask, batch, steps, key.shape[2])
+    unseen = outside(node, mask, batch, steps, key.shape[2], key.shape[2] - steps)
     scores = scores_of(of_layers(k), query, key, scale_of(node, query.shape[-1]))
     for summand in (added, unseen):
         scores = scores if summand is None else k.map(lambda v, a: v + a, scores, summand, name="add")
     shares = softmax_kernel(k, scores, 3)
     found = products(of_layers(k), shares, value)
     result = view(k, transposed(k, found, (0, 2, 1, 3)), (batch, steps, sizes[2]))
-    if len(node.outputs) < 2 or not node.outputs[1]:
+    if not with_present:
         return result
     return result, k.moved(np.stack([key, value])) if k.values else shadow((2, *key.shape), F32)
 
 
-def outside(node: Node, mask: Array | None, batch: int, steps: int, reach: int) -> Array | None:
+def outside(node: Node, mask: Array | None, batch: int, steps: int, reach: int, past: int) -> Array | None:
     """Numbers added to the scores (batch, 1, steps, reach) of places that are not to be seen; None where all are.
 
-    A mask has ones for what is to be seen, (batch, reach) or (batch, steps, reach), or says where that ends in each
+    A causal step sees `past` places, those of the steps ahead and its own; the last one sees all. A mask has ones for what is to be seen, (batch, reach) or (batch, steps, reach), or says where that ends in each
     line, and behind those ends where it begins.
     """
     causal = bool(node.integer("unidirectional", 0)) and steps > 1
@@ -143,7 +151,8 @@ def outside(node: Node, mask: Array | None, batch: int, steps: int, reach: int) 
         seen = (mask > 0).reshape(mask.shape[0], -1, reach)
     outside = np.where(np.broadcast_to(seen, (batch, steps, reach)), np.float32(0), filled)
     if causal:
-        later = np.arange(reach) > np.arange(steps)[:, None] + (reach - steps)
+        own = np.arange(steps)[:, None]
+        later = (np.arange(reach) > own + past) & (own < steps - 1)
         outside = np.where(later, np.float32(_LEAST), outside)
     return np.asarray(outside[:, None], F32)
 

@@ -78,11 +78,11 @@ class ImageBlocks:
         return bool(channels % self.block == filters // groups % self.block == 0)
 
     def whole(self, name: str) -> bool | None:
-        """Whether the channels of a value are whole blocks."""
+        """Whether the channels of a value are whole blocks, and the model says how many there are."""
         sizes = self.shapes.get(name)
-        if sizes is None or len(sizes) != 4 or not isinstance(sizes[1], int):
-            return None if sizes is None or len(sizes) == 4 else False
-        return sizes[1] % self.block == 0
+        if sizes is None:
+            return None
+        return len(sizes) == 4 and isinstance(sizes[1], int) and sizes[1] % self.block == 0
 
     def alike(self, node: Node) -> bool:
         """Whether the summands or factors of a node have the same sizes; of a sum also where the model says none. Sizes
