@@ -94,8 +94,8 @@ def dynamic_quantize_lstm(
     r_scale: Array,
     r_zero: Array,
 ) -> Any:
-    """An LSTM whose products quantize the inputs of all steps that the longest row has, and then the state of each step,
-    of all rows together.
+    """An LSTM whose products quantize the inputs of all steps that the longest row has, and then the state of each
+    step, of all rows together.
 
     So does onnxruntime on one thread; on several each quantizes its rows.
     """

@@ -111,7 +111,7 @@ def _shares(k: Kernels, scores: Array, form: AttentionForm) -> Array:
 
 
 def _from_first(powers: Array, seen: Array | None) -> Array:
-    """Lines that begin with the first place that is seen, as a library adds them up; what lies ahead goes to the end."""
+    """Lines that begin with the first place that is seen, as libraries add them up; what lies ahead goes to the end."""
     if seen is None or bool(seen[:, 0].all()):
         return powers
     at = (np.arange(seen.shape[1]) + seen.argmax(1)[:, None]) % seen.shape[1]

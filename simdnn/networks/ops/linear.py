@@ -227,10 +227,44 @@ def conv(k: Kernels, node: Node, x: Array, w: Array, bias: Array | None = None) 
 @operator("ConvOnto", domain="simdnn")
 def conv_onto(k: Kernels, node: Node, x: Array, w: Array, bias: Array | None, onto: Array) -> Array:
     """A convolution formed onto a value; or its output plus that, where shapes differ."""
+    if not node.integer("in_blocks", 1):
+        return _begun_with(k, node, x, w, bias, onto)
     sizes = convolve(replace(k, values=False, calls=[]), node, x, w, bias).shape
     if onto.shape != sizes:
         return k.map(lambda a, b: a + b, convolve(k, node, x, w, bias), onto, name="add")
+    if w.shape[1] == 1 and w.shape[0] == node.integer("group", 1):  # of each channel by itself: the bias comes last
+        found = k.map(lambda a, b: a + b, convolve(k, node, x, w), onto, name="add")
+        return _with_line(k, found, bias)
     return convolve(k, node, x, w, bias, attr=replace(k.attr, post_ops=["sum"]), into=onto)
+
+
+def _begun_with(k: Kernels, node: Node, x: Array, w: Array, bias: Array | None, onto: Array) -> Array:
+    """A convolution as a library that runs models forms it in no blocks of channels: products of filters and windows
+    that begin with a value, and then the bias.
+    """
+    checked_conv(node, x, w)
+    window, images = image_windows(node, x, w), x.shape[0]
+    k = replace(k, constant_weights=False, transposed=(), followed="")
+    if window.as_stored:
+        k = replace(k, transposed=("wei",), of_matrices=window.filters > 1)
+    lines = k.moved(window.columns(x) if k.values else shadow(window.lines, x.dtype))
+    filters = w.reshape(window.groups, window.filters, -1)
+    start = onto.reshape(images, window.groups, window.filters, -1)
+
+    def formed(image: int, group: int) -> Array:
+        if window.filters == 1:
+            return products(k, filters[group], lines[image, group], start[image, group, 0])
+        return in_parts(k, filters[group], lines[image, group], 1.0, start[image, group])
+
+    found: Array = np.array([[formed(i, g) for g in range(window.groups)] for i in range(images)]).reshape(onto.shape)
+    return _with_line(k, found if k.values else shadow(onto.shape, F32), bias)
+
+
+def _with_line(k: Kernels, x: Array, bias: Array | None) -> Array:
+    """x (N, C, …) plus a number a channel."""
+    if bias is None:
+        return x
+    return k.map(lambda v, b: v + b, x, bias.reshape(-1, *[1] * (x.ndim - 2)), name="add")
 
 
 def checked_conv(node: Node, x: Array, w: Array) -> None:

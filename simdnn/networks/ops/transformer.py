@@ -132,8 +132,9 @@ def _attended(
 def outside(node: Node, mask: Array | None, batch: int, steps: int, reach: int, past: int) -> Array | None:
     """Numbers added to the scores (batch, 1, steps, reach) of places that are not to be seen; None where all are.
 
-    A causal step sees `past` places, those of the steps ahead and its own; the last one sees all. A mask has ones for what is to be seen, (batch, reach) or (batch, steps, reach), or says where that ends in each
-    line, and behind those ends where it begins.
+    A causal step sees `past` places, those of the steps ahead and its own; the last one sees all. A mask has ones for
+    what is to be seen, (batch, reach) or (batch, steps, reach), or says where that ends in each line, and behind those
+    ends where it begins.
     """
     causal = bool(node.integer("unidirectional", 0)) and steps > 1
     if mask is None and not causal:

@@ -36,7 +36,29 @@ class _Integers:
 def fused(graph: Graph) -> Graph:
     """The graph with every product of dequantized operands as one integer node."""
     quantized = any(node.op == "DequantizeLinear" for node in graph.nodes)
-    return _Fusion(_without_copies(graph) if quantized else graph).run()
+    return _Fusion(_with_turned_weights(_without_copies(graph)) if quantized else graph).run()
+
+
+def _with_turned_weights(graph: Graph) -> Graph:
+    """The graph with constant integers that are dequantized and then transposed, as PyTorch exports weights (N, K), as
+    integers that lie transposed.
+    """
+    constants, added = constants_of(graph), dict[str, Array]()
+    makers = {node.outputs[0]: node for node in graph.nodes if node.op == "DequantizeLinear" and not node.domain}
+    nodes = []
+    for node in graph.nodes:
+        stored = makers.get(node.inputs[0]) if node.op == "Transpose" and not node.domain else None
+        values = None if stored is None else constants.get(stored.inputs[0])
+        if stored is None or values is None or stored.get("block_size"):
+            nodes.append(node)
+            continue
+        perm, name = node.integers("perm", list(range(values.ndim))[::-1]), f"{node.outputs[0]}, stored"
+        added[name] = np.ascontiguousarray(values.transpose(perm))
+        found = {**stored.attributes, "axis": perm.index(_axis(stored, values.ndim))} if values.ndim else {}
+        nodes.append(
+            replace(stored, name=node.name, inputs=(name, *stored.inputs[1:]), outputs=node.outputs, attributes=found)
+        )
+    return replace(graph, nodes=tuple(nodes), constants=graph.constants | added) if added else graph
 
 
 def _without_copies(graph: Graph) -> Graph:

@@ -24,6 +24,7 @@ from simdnn.networks.passes.element_types import kinds_of
 from simdnn.networks.passes.f16_casts import check_bf16, with_casts, without_undone_casts
 from simdnn.networks.passes.f16_steps import with_flat_products, with_plain_constants
 from simdnn.networks.passes.few_bit_weights import FewBits
+from simdnn.networks.passes.flattened_products import with_own_quantizers
 from simdnn.networks.passes.fusions import with_layer_normalizations, with_normal_forms, with_normalized_sums
 from simdnn.networks.passes.graph_rewriting import Shapes, first_of
 from simdnn.networks.passes.nchwc import ADDING, LAID, ImageBlocks
@@ -52,7 +53,7 @@ def as_run(graph: Graph, kept: Sequence[str] = (), shapes: Shapes | None = None,
     else:
         sized, known = with_moved_transposes(without_undone_casts(sized, kept), kept, known)
     stored = with_stored_weights(with_constants_behind(sized, kept, known), kept)
-    given = with_normal_forms(stored, kept, known)
+    given = with_normal_forms(with_own_quantizers(stored, kept, known), kept, known)
     return with_normalized_sums(_Rewriting(given, kept, known, block).run(), kept, known)
 
 
@@ -248,7 +249,27 @@ class _Rewriting(FewBits):
                 del self.nodes[name]
                 inputs = (*conv.inputs[:2], conv.inputs[2] if len(conv.inputs) > 2 else "", other)
                 return Node(node.name, "ConvOnto", DOMAIN, conv.version, inputs, node.outputs, conv.attributes)
-        return None
+        return self.begun_with_another(node, kept)
+
+    def begun_with_another(self, node: Node, kept: Sequence[bool | None]) -> Node | None:
+        """A sum of an image and a convolution that lies in no blocks and has a bias, as one that begins with the image:
+        the first such convolution. Others are added by themselves.
+        """
+        apart = [name for name, inside in zip(node.inputs, kept, strict=True) if inside is False]
+        names = [name for name in apart if self.alone(name, "Conv") is not None]
+        sizes = [self.shapes.get(name) for name in node.inputs]
+        alike = node.op == "Add" and len(set(sizes)) == 1 and sizes[0] is not None and len(sizes[0]) == 4
+        made: Node | None = None
+        for name in sorted(names, key=list(self.nodes).index):
+            conv = self.nodes[name]
+            if made is None and alike and "" not in (sizes[0] or ()) and len(conv.inputs) > 2 and conv.inputs[2]:
+                other = node.inputs[1 - node.inputs.index(name)]
+                found = {**conv.attributes, "in_blocks": 0}
+                made = Node(node.name, "ConvOnto", DOMAIN, conv.version, (*conv.inputs[:3], other), node.outputs, found)
+                del self.nodes[name]
+            else:
+                self.nodes[name] = replace(conv, attributes={**conv.attributes, "apart": 1})
+        return made
 
     def ahead_of_transposes(self, name: str) -> tuple[str, list[int]]:
         """The value that some Transposes in a row read, and their permutation as one; empty where there are none."""
