@@ -213,6 +213,7 @@ class LineSums(Protocol):
         padding: Sequence[int],
         opset: int,
         caps: frozenset[str],
+        laid: bool = True,
     ) -> Array:
         """Means of windows of x, whose elements are the last dimensions of `taps`."""
         ...

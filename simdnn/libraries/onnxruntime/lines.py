@@ -187,15 +187,17 @@ def mean_of_windows(
     padding: Sequence[int],
     opset: int,
     caps: frozenset[str],
+    laid: bool = True,
 ) -> Array:
     """Means of windows of images x, whose elements are the last dimensions of `taps`: one after the other; columns by
-    themselves first where the kernel of MLAS goes by vectors along rows.
+    themselves first where the kernel of MLAS goes by vectors along rows. Not `laid`: whole blocks of channels lie in
+    none either.
     """
     dims = x.ndim - 2
     kernel, reach = taps.shape[-dims:], padding[dims - 1] + padding[-1] + x.shape[-1]
-    by_kernels = opset < _FUNCTORS_SINCE and not in_blocks(x, caps)
+    by_kernels = opset < _FUNCTORS_SINCE and not (laid and in_blocks(x, caps))
     if by_kernels and kernel == x.shape[2:] and {*strides} == {1} and not any(padding):
-        return mean_of_images(x, caps)
+        return mean_of_images(x, caps, laid)
     inner = taps.reshape(*taps.shape[:-dims], prod(kernel[:-1]), kernel[-1])
     if by_kernels and dims > 1 and strides[-1] <= 2 and max(kernel) <= MOST_TAPS and reach <= MOST_COLUMNS:
         total = _in_turn(_in_turn(np.swapaxes(inner, -1, -2)))

@@ -200,7 +200,8 @@ def average_pool(k: Kernels, node: Node, x: Array) -> Array:
 
     def means() -> Array:
         taps, padding = pool.windows(pool.padded(x, 0)), (*pool.before, *pool.after)
-        found = lines.mean_of_windows(x, taps, counts, pool.strides, padding, node.version, k.target.caps)
+        laid = bool(node.get(LAID, 1))
+        found = lines.mean_of_windows(x, taps, counts, pool.strides, padding, node.version, k.target.caps, laid)
         return found + np.float32(0)  # sums begin with 0: -0 becomes 0
 
     return pool.run(k, "mean", counts, values=means)

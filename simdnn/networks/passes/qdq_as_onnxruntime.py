@@ -37,6 +37,8 @@ from simdnn.networks.types import BF16, F16
 ONE = ("AveragePool", "LeakyRelu", "GlobalAveragePool", "Sigmoid", "Softmax")
 TWO = ("Add", "Mul")
 OPERATORS = (*ONE, *TWO, "Concat")
+#: operators whose arithmetic goes by the layout of channels
+_TOLD = ("BatchNormalization", "Resize", "Upsample", "GlobalAveragePool", "AveragePool")
 
 
 def as_run(graph: Graph, kept: Sequence[str] = (), shapes: Shapes | None = None, block: int = 16) -> Graph:
@@ -223,7 +225,7 @@ class _Rewriting(FewBits):
 
     def laid(self, node: Node) -> Node | None:
         """A node whose arithmetic is another on what lies in blocks of channels, as one that says so."""
-        if node.op not in ("BatchNormalization", "Resize", "Upsample", "GlobalAveragePool") or node.domain:
+        if node.op not in _TOLD or node.domain:
             return None
         inside = self.blocks.of(first_of(node))
         return None if inside is None else replace(node, attributes={**node.attributes, LAID: int(inside)})

@@ -1,0 +1,109 @@
+"""Forms of onnxruntime's operators that stand apart: attention with a window beside a cap, or with more keys than
+steps; layers of quantized weights whose rows end at different steps; weights of few bits beside f16; products whose
+source lies the other way round; linear layers as PyTorch's quantizers write them; sums onto convolutions; pools whose
+channels the model leaves open. Its bits as recorded (tests/vectors/onnxruntime/forms.npz).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import simdnn
+from simdnn import InvalidArgument, SimdnnError, Unimplemented
+from tests.effort import one_in
+
+onnx = pytest.importorskip("onnx")
+STORED = np.load(Path(__file__).parents[1] / "vectors" / "onnxruntime" / "forms.npz")
+NAMES = sorted({key.split("/")[0] for key in STORED})
+
+
+@one_in(12)
+@pytest.mark.parametrize("name", NAMES)
+def test_recorded_forms_have_its_bits(name: str) -> None:
+    feeds = {key.split("/")[2]: STORED[key] for key in STORED if key.startswith(f"{name}/feeds/")}
+    wanted = {key.split("/", 2)[2]: STORED[key] for key in STORED if key.startswith(f"{name}/avx2/")}
+    net = simdnn.load(onnx.load_from_string(STORED[f"{name}/model"].tobytes()))
+    found = net.run(feeds, machine="hsw", dispatch="onnxruntime").outputs
+    assert {key: (value.dtype, value.tobytes()) for key, value in found.items()} == {
+        key: (value.dtype, value.tobytes()) for key, value in wanted.items()
+    }
+
+
+def run(op: str, inputs: dict[str, Any], outputs: int = 1, **attributes: Any) -> Any:
+    """One of onnxruntime's own operators; numbers are constants, arrays are fed."""
+    helper = onnx.helper
+    fed = {name: value for name, value in inputs.items() if name[0] not in "-_"}
+    ports = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+        for name, a in fed.items()
+    ]
+    held = [onnx.numpy_helper.from_array(np.asarray(a), name) for name, a in inputs.items() if name[0] == "_"]
+    names = ["" if name[0] == "-" else name for name in inputs]
+    made = [f"y{i}" for i in range(outputs)]
+    node = helper.make_node(op, names, made, domain="com.microsoft", **attributes)
+    graph = helper.make_graph([node], "g", ports, [onnx.ValueInfoProto(name=name) for name in made], held)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    return simdnn.load(model).run(fed, machine="hsw", dispatch="onnxruntime")
+
+
+def zeros(*shape: int, dtype: Any = np.float32) -> Any:
+    return np.zeros(shape, dtype)
+
+
+def nbits(width: int, **more: Any) -> dict[str, Any]:
+    held = {"_b": zeros(3, 2, 16 * width // 8, dtype=np.uint8), "_s": zeros(6)}
+    return {"a": zeros(2, 32), **held, **({"-": None} if "_z" not in more else {}), **more}
+
+
+GROUPS = {"_g": np.repeat([1, 0], 16).astype(np.int32)}
+STEPS = {"q": zeros(2, 3, 32), "k": zeros(2, 3, 16), "v": zeros(2, 3, 16), "pk": zeros(2, 1, 4, 16)}
+BEHIND = {**STEPS, "pv": zeros(2, 1, 4, 16), "s": np.full(2, 6, np.int32), "_t": np.array(7, np.int32)}
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "attributes", "says"),
+    [
+        (
+            "MatMulNBits",
+            nbits(2, **GROUPS),
+            {"K": 32, "N": 3, "bits": 2, "block_size": 16},
+            "reads the codes as 4 bits",
+        ),
+        (
+            "MatMulNBits",
+            nbits(4, _z=zeros(3, dtype=np.uint8), **GROUPS),
+            {"K": 32, "N": 3, "bits": 4, "block_size": 16},
+            "leaves zero points of integers out",
+        ),
+        (
+            "Attention",
+            {
+                "x": zeros(1, 2, 4),
+                "_w": zeros(4, 12),
+                "-": None,
+                "-m": None,
+                "p": zeros(2, 1, 1, 3, 4),
+                "a": zeros(1, 1, 2, 5),
+            },
+            {"num_heads": 1},
+            "beside a past",
+        ),
+        (
+            "MultiHeadAttention",
+            {"q": zeros(1, 2, 8), "k": zeros(1, 2, 3, 4), "v": zeros(1, 2, 3, 5)},
+            {"num_heads": 2},
+            "alike",
+        ),
+        ("GroupQueryAttention", BEHIND, {"num_heads": 2, "kv_num_heads": 1}, "one step, or one image"),
+        ("MoE", {"x": zeros(2, 4)}, {}, "TopK"),
+    ],
+)
+def test_what_it_refuses_or_gets_wrong(op: str, inputs: dict[str, Any], attributes: dict[str, Any], says: str) -> None:
+    with pytest.raises(SimdnnError, match=says) as caught:
+        run(op, inputs, **attributes)
+    assert isinstance(caught.value, (Unimplemented, InvalidArgument))
