@@ -58,7 +58,7 @@ def _with_turned_weights(graph: Graph) -> Graph:
         nodes.append(
             replace(stored, name=node.name, inputs=(name, *stored.inputs[1:]), outputs=node.outputs, attributes=found)
         )
-    return replace(graph, nodes=tuple(nodes), constants=graph.constants | added) if added else graph
+    return replace(graph, nodes=tuple(nodes), constants={**graph.constants, **added}) if added else graph
 
 
 def _without_copies(graph: Graph) -> Graph:
