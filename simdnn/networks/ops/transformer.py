@@ -83,7 +83,7 @@ def quantized_attention(
 
 def refuse_flags(node: Node, flags: tuple[str, ...]) -> None:
     if set_ := [flag for flag in flags if node.integer(flag, 0)]:
-        raise Unimplemented(f"{node.op} with {set_[0]}=1; 0 works")
+        raise Unimplemented(f"{node.op} with {set_[0]}={node.integer(set_[0])}; 0 works")
 
 
 def _attended(
