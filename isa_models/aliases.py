@@ -159,8 +159,13 @@ _PRIMITIVES = {
     **dict.fromkeys(("pool", "avgpool", "maxpool", "avg_pool", "max_pool"), ("pooling",)),
     **dict.fromkeys(("layernorm", "layer_norm", "rmsnorm", "rms_norm"), ("layer_normalization",)),
     **dict.fromkeys(("relu", "tanh", "activation", "elementwise"), ("eltwise",)),
-    **dict.fromkeys(("batchnorm", "batch_norm", "batch_normalization", "add"), ("binary",)),
+    **dict.fromkeys(("batchnorm", "batch_norm"), ("batch_normalization",)),
+    **dict.fromkeys(("groupnorm", "group_norm"), ("group_normalization",)),
+    "add": ("binary",),
     **dict.fromkeys(("conv_transpose", "convtranspose", "deconv", "transposed_convolution"), ("deconvolution",)),
+}
+_FUNCTIONS = {
+    **dict.fromkeys(("load_model", "load_onnx", "from_onnx", "import_onnx"), ("load",)),
 }
 _LIBRARIES = {
     **dict.fromkeys(("mkldnn", "dnnl", "openvino", "ipex", "pytorch", "torch", "tensorflow", "zendnn"), ("onednn",)),
@@ -323,7 +328,7 @@ def _merged(*tables: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]
 
 ALIASES: Mapping[str, tuple[str, ...]] = _merged(
     *(_TYPES, _ISA_CAPS, _POST_OPERATIONS, _PRIMITIVES, _LIBRARIES, _MACHINES, _LAYOUTS),
-    *(_MATH, _ENGINES, _ARGUMENTS, _KEYWORDS),
+    *(_MATH, _ENGINES, _ARGUMENTS, _KEYWORDS, _FUNCTIONS),
 )
 _NEAREST: Mapping[str, tuple[str, ...]] = _merged(_NEAREST_CAPS, _NEAREST_MACHINES)
 
@@ -331,12 +336,14 @@ _NEAREST: Mapping[str, tuple[str, ...]] = _merged(_NEAREST_CAPS, _NEAREST_MACHIN
 def meant_by(word: str) -> tuple[str, ...]:
     """Names of all kinds that a word may stand for, the likeliest first; the word in small letters.
 
-    >>> meant_by("llama.cpp"), meant_by("no such thing")
-    (('ggml',), ())
+    >>> meant_by("llama.cpp"), meant_by("torch.bfloat16")[0], meant_by("no such thing")
+    (('ggml',), 'bf16', ())
     """
     word = _plain(word)
     if word in ALIASES:
         return ALIASES[word]
+    if (dtype := word.rpartition(".")[2]) in _TYPES:  # with the package that has it
+        return _TYPES[dtype]
     return (word.partition("_")[2],) if word.startswith(_PREFIXES) else ()  # of oneDNN's algorithms
 
 

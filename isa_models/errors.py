@@ -112,7 +112,7 @@ def nearest(name: object, known: Iterable[str], count: int = 1) -> list[str]:
     >>> nearest("fp8", ["f32", "f8_e4m3", "f8_e5m2", "u8"]), nearest("rum", ["run", "list"]), nearest("m1", ["max1550"])
     (['f8_e4m3', 'f8_e5m2'], ['run'], [])
     """
-    names, word = sorted(known), str(name).lower()
+    names, word = sorted(known), _word(name)
     if same := _same(word, names):
         return same[:count]
     for stands_for in (meant_by, nearest_to):
@@ -125,6 +125,11 @@ def nearest(name: object, known: Iterable[str], count: int = 1) -> list[str]:
     turned = [one for one in names if sorted(one.lower()) == sorted(word)]
     found = list(dict.fromkeys([*sorted(begun, key=len), *alike, *turned]))[:count]
     return found or _begun_alike(word, names)
+
+
+def _word(name: object) -> str:
+    """A name in small letters, as it is looked up; a class, as NumPy's types are, has one of its own."""
+    return (name.__name__ if isinstance(name, type) else str(name)).lower()
 
 
 def _same(word: str, names: Iterable[str]) -> list[str]:
@@ -163,11 +168,13 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
 
     >>> did_you_mean("gelu", ["relu", "gelu_erf", "gelu_tanh"]), did_you_mean("zen2", ["skx", "zen3"])
     ("did you mean 'gelu_erf' or 'gelu_tanh'?", "it is not here; the nearest is 'zen3'.")
+    >>> did_you_mean(float, ["f32", "bf16"])
+    "did you mean 'f32'?"
     """
     found = nearest(name, known)
     if not found:
         return ""
-    told, word = " or ".join(map(repr, found)), str(name).lower()
+    told, word = " or ".join(map(repr, found)), _word(name)
     if set(found) <= set(nearest_to(word)) and not set(found) & {*meant_by(word), *_same(word, found)}:
         return f"it is not here; the nearest {'is' if len(found) == 1 else 'are'} {told}."
     return f"did you mean {told}?"

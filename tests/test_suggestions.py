@@ -96,10 +96,12 @@ def test_capitals_do_not_matter_in_a_machines_name(name: str, here: str) -> None
         ("_mm512_nonsense_ps", "unknown instruction '_mm512_nonsense_ps'. "),
     ],
 )
-def test_intrinsics_lead_to_instructions(name: str, said: str) -> None:
+def test_intrinsics_lead_to_instructions(name: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SimdnnError) as error:
         isa_models.instruction(name)
     assert said in str(error.value)
+    assert main(["explain", name]) == 2
+    assert said.replace("instruction ", "instruction or primitive ") in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -172,6 +174,7 @@ def test_what_others_call_it_is_known_here() -> None:
         ACC_MODES,
         *PLAIN.values(),
         ATTR_FIELDS,
+        dir(simdnn),
     ]
     known = {"fastest", "any", "compiled", "reference"}.union(*lists)
     for word, names in ALIASES.items():
@@ -424,6 +427,8 @@ def test_other_keywords() -> None:
         (lambda: simdnn.matmul(*F32, machine="zen4", wei_tag="col"), ["ba"]),
         (lambda: simdnn.matmul(*F32, machine="zen4", dispatch="mkldnn"), ["onednn"]),
         (lambda: simdnn.estimate("gemm", m=4, n=4, k=4, machine="zen4"), ["matmul"]),
+        (lambda: simdnn.matmul(*F32, machine="zen4", dst=np.float16), ["f16"]),
+        (lambda: simdnn.matmul(*F32, machine="zen4", dst="torch.bfloat16"), ["bf16"]),
     ],
 )
 def test_other_words_and_capitals(call: object, names: list[str]) -> None:

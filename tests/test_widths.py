@@ -71,6 +71,9 @@ def test_help_is_no_wider_than_a_terminal(
 def test_pasted_lines_of_a_log(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Standard input is a log; a line as an argument tells how it is read."""
     assert main(["bench", LINE]) == 2 and "--from-verbose -" in capsys.readouterr().err
-    monkeypatch.setattr("sys.stdin", io.StringIO(LINE + os.linesep))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO((LINE + os.linesep).encode() + b"\xff\n")))
     assert main(["bench", "--from-verbose", "-", "--machine", "icx"]) == 0
     assert "lines:1 predicted:1" in capsys.readouterr().out
+    monkeypatch.setattr("sys.stdin", None)
+    for words in (["bench", "--from-verbose", "-"], ["analyze", "-"]):
+        assert main(words) == 2 and "standard input is closed" in capsys.readouterr().err

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from isa_models.formats import FORMATS, fmt
 from simdnn import files
 from simdnn.assembly import TOOLS
 from simdnn.cli import output
-from simdnn.cli.options import comma_list, machine_with
+from simdnn.cli.options import comma_list, machine_with, standard_input
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,7 +39,7 @@ def add(subparsers: Any) -> None:
         "file",
         metavar="FILE",
         help="text, hexadecimal digits or an object file; - for standard input; or "
-        "instructions themselves, as 'vpdpbusd zmm0, zmm1, zmm2; dec rcx'",
+        "instructions themselves, as 'vpdpbusd zmm0, zmm1, zmm2; dec rcx' or '48 01 d8'",
     )
     parser.add_argument(
         "--machine",
@@ -123,7 +122,7 @@ def main(args: argparse.Namespace) -> int:
         raise InvalidArgument(
             "--set REGISTER=VALUE, --iterations and --seed belong to --values; cycles are of endless iterations"
         )
-    code = read_stream(sys.stdin.buffer, "standard input") if args.file == "-" else _code(args.file)
+    code = read_stream(standard_input(), "standard input") if args.file == "-" else _code(args.file)
     names = [machine_with(name, told) for name in machines]
     how = {"function": args.symbol, "loop": args.loop, "assume": args.assume, "assume_call": args.assume_call}
     found, left = _analyzed(names, lambda name: analyze(code, name, args.syntax, **how))
@@ -239,9 +238,10 @@ def _or(given: int | None, default: int) -> int:
     return default if given is None else given
 
 
-def _code(typed: str) -> str | Path:
-    """Instructions as they were typed, or the file of that name."""
+def _code(typed: str) -> str | bytes | Path:
+    """Instructions as they were typed, by their names or in hexadecimal digits, or the file of that name."""
     from simdnn.assembly.decode import MNEMONICS, REGISTERS
+    from simdnn.assembly.files import hexadecimal
     from simdnn.assembly.text import is_statement
 
     began = re.match(r"\s*(?:[.\w]+:\s+)?(\w+)(\s|$)", typed.lower())  # behind a label, if there is one
@@ -250,7 +250,9 @@ def _code(typed: str) -> str | Path:
     is_code = ours or re.match(r"\w+\s+[^\s,]+,", typed)  # another CPU's, which the assembler refuses by name
     if not typed.strip():
         return typed  # Path("") is the folder that one stands in
-    return typed if is_code and not os.path.exists(typed) else Path(typed)
+    if os.path.exists(typed):
+        return Path(typed)
+    return typed if is_code else hexadecimal(typed) or Path(typed)
 
 
 def _timeline(found: Sequence[Analysis], kind: str) -> str:

@@ -11,7 +11,7 @@ import sys
 import textwrap
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -27,7 +27,7 @@ from simdnn.benchdnn.options import Line
 from simdnn.benchdnn.subset import IGNORED, NEUTRAL, OPERATORS
 from simdnn.cli import output, words
 from simdnn.cli.folding import terminal_width
-from simdnn.cli.options import machine_with
+from simdnn.cli.options import machine_with, standard_input
 from simdnn.kernels.table import kind_of
 from simdnn.late import pd
 from simdnn.primitives.mathmode import EXACT_INT8, FPMATH
@@ -380,7 +380,7 @@ def _predicted(given: _Words, item: Executed) -> list[Answer]:
 
 def _opened(log: Path) -> AbstractContextManager[TextIO]:
     if str(log) == "-":
-        return nullcontext(sys.stdin)
+        return io.TextIOWrapper(standard_input(), "utf-8", errors="replace")
     if log.is_char_device():
         raise InvalidArgument(f"--from-verbose {str(log)!r}: a device, which has no lines that end; a file is needed")
     try:

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from isa_models import REGISTRY, Instruction, InvalidArgument
+from isa_models import REGISTRY, Instruction, InvalidArgument, instruction
+from isa_models.aliases import instructions_like_intrinsic
 from isa_models.errors import counted, unknown_name
 from isa_models.formats import fmt, name_of
 from isa_models.instruction import GPU_REGISTRY, Family
@@ -115,6 +116,8 @@ def main(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
             return 0
         found = _instruction(subject, options)
     else:
+        if instructions_like_intrinsic(subject, REGISTRY):
+            instruction(subject)  # which refuses it with their names
         error = unknown_name(
             "instruction or primitive",
             subject,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from isa_models import InvalidArgument
+from isa_models.errors import some
 from isa_models.host import pipes
 from isa_models.readings.arrays import Array
 
@@ -19,12 +21,16 @@ def one(path: Path, what: str) -> Array:
     return next(iter(found.values())) if isinstance(found, dict) else found
 
 
-def by_name(path: Path, what: str) -> dict[str, Array]:
-    """The arrays in an .npz file."""
+def by_name(path: Path, what: str, names: Sequence[str]) -> dict[str, Array]:
+    """The arrays in an .npz file; that in an .npy file where one of `names` alone can be its own."""
     found = _read(path, what, ".npz")
-    if not isinstance(found, dict):
-        raise InvalidArgument(f"{path} holds no {what} (one array without a name); an .npz is needed")
-    return found
+    if isinstance(found, dict):
+        return found
+    if len(names) != 1:
+        raise InvalidArgument(
+            f"{path} holds no {what} (one array without a name); an .npz with {some(names)} is needed"
+        )
+    return {names[0]: found}
 
 
 def _read(path: Path, what: str, form: str) -> Array | dict[str, Array]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from isa_models.errors import InvalidArgument, how_to_install
 from isa_models.machines.variants import named
@@ -147,6 +148,13 @@ def check_model(name: str, known: Iterable[str], tables: bool = False) -> None:
 
     files = "MODEL.onnx or LAYERS.csv" if tables else "MODEL.onnx"
     raise InvalidArgument(f"{name[:80]!r} is no name (`simdnn list workloads`), and not {files}{instead(path)}")
+
+
+def standard_input() -> BinaryIO:
+    """The bytes of standard input; `InvalidArgument` where the caller has closed it."""
+    if sys.stdin is None:
+        raise InvalidArgument("standard input is closed; a file's name is needed, or a pipe")
+    return sys.stdin.buffer
 
 
 def comma_list(text: str) -> list[str]:

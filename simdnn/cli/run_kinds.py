@@ -221,13 +221,15 @@ def _about(taken: str) -> Iterator[None]:
 def read_feeds(path: Path, network: Network) -> list[dict[str, Array]]:
     """The feeds in an .npz file, or in those of a folder in the order of their names.
 
-    A file holds arrays by input name. Where they have one dimension more than the input, or several times its first
-    size, it holds as many feeds; an array that has the input's own shape then belongs to each of them.
+    A file holds arrays by input name, an .npy file that of a model's only input. Where they have one dimension more
+    than the input, or several times its first size, it holds as many feeds; an array that has the input's own shape
+    then belongs to each of them.
     """
     files = sorted(path.glob("*.npz")) if path.is_dir() else [path]
     if not files:
         raise InvalidArgument(f"{path} holds no feeds (a folder without .npz files); an .npz in it is needed")
-    return [feed for file in files for feed in _apart(file, numpy_files.by_name(file, "feeds"), network)]
+    names = [port.name for port in network.inputs]
+    return [feed for file in files for feed in _apart(file, numpy_files.by_name(file, "feeds", names), network)]
 
 
 def _apart(path: Path, arrays: dict[str, Array], network: Network) -> list[dict[str, Array]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import workloads
 from isa_models import InvalidArgument, Unimplemented
-from isa_models.errors import how_to_install, nearest
+from isa_models.errors import how_to_install, nearest, some
 from isa_models.host.pipes import no_file
 from isa_models.readings.arrays import Array, memory_bytes
 from simdnn.kernels.common.weight_cache import fix
@@ -92,7 +92,7 @@ def read(source: str | PathLike[str] | onnx.ModelProto | Loaded) -> tuple[onnx.M
 
 #: what makes ONNX files of models of other kinds, by the ends of their files' names
 _EXPORTERS = {
-    **dict.fromkeys((".pt", ".pth"), "torch.onnx.export"),
+    **dict.fromkeys((".pt", ".pth", ".safetensors"), "torch.onnx.export"),
     **dict.fromkeys((".tflite", ".pb", ".h5", ".keras"), "tf2onnx"),
     **dict.fromkeys((".pkl", ".joblib"), "skl2onnx"),
 }
@@ -184,7 +184,8 @@ class _Loader:
         if depth > DEPTH:
             raise InvalidArgument(f"graphs nested more than {DEPTH} deep")
         if proto.sparse_initializer:
-            raise Unimplemented("sparse initializers: no operator here reads them; dense ones work")
+            check_text(*(names := [sparse.values.name for sparse in proto.sparse_initializer]))
+            raise Unimplemented(f"sparse initializers are not read, of {some(names)}; dense ones are")
         check_text(proto.name, *(t.name for t in (*proto.initializer, *proto.input, *proto.output)))
         constants: dict[str, Array] = {}
         for tensor in proto.initializer:

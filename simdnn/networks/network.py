@@ -347,7 +347,9 @@ def kernels_of(where: tuple[Any, ...], attr: Attr, values: bool = True) -> Kerne
 
 
 def _check_size(port: Port, dims: Sequence[int]) -> None:
-    """`InvalidArgument` for a shape that NumPy could not count the elements of."""
+    """`InvalidArgument` for a shape that is none, or that NumPy could not count the elements of."""
+    if min(dims, default=0) < 0:
+        raise InvalidArgument(f"input {port} of {','.join(map(str, dims))}; sizes of at least 0 are needed")
     if math.prod(max(1, dim) for dim in dims) > _MOST_ELEMENTS:
         raise InvalidArgument(f"input {port} of {'x'.join(map(str, dims))}; up to {_MOST_ELEMENTS} elements are taken")
 

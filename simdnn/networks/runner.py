@@ -314,6 +314,8 @@ def _total(whole: Row, part: pd.DataFrame) -> Row:
 
 def check_scoped(names: Sequence[str], fpmath_layers: str) -> None:
     """`InvalidArgument` for a pattern of the comma list `fpmath_layers` that matches none of the layers' names."""
+    if not names:
+        raise InvalidArgument("there is no layer to run")
     for pattern in fpmath_layers.split(","):
         if not any(fnmatchcase(name, pattern) for name in names):
             raise InvalidArgument(f"fpmath_layers={pattern!r} matches none of the layers; they are {some(names)}")

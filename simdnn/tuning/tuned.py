@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 FORMAT = "simdnn recipe 1"  # of a recipe's file
 KEY = "simdnn.recipe"  # of a model's metadata
+_WHO_WRITES = "`simdnn tune --save` and Tuned.save write one"
 _SHORT = 3  # layers in one mode that a recipe's text names one by one
 
 
@@ -200,9 +201,9 @@ def read_recipe(path: str | Path) -> dict[str, Any]:
             "no JSON" if isinstance(error, UnicodeDecodeError | RecursionError) else " ".join(str(error).split())[:80]
         )
         said = f"no {error}" if isinstance(error, KeyError) else unread
-        raise InvalidArgument(f"{path} holds no recipe ({said}); `simdnn tune` and Tuned.save write one") from None
+        raise InvalidArgument(f"{path} holds no recipe ({said}); {_WHO_WRITES}") from None
     if not good or not modes:
-        raise InvalidArgument(f"{path} holds no recipe; `simdnn tune` and Tuned.save write one")
+        raise InvalidArgument(f"{path} holds no recipe; {_WHO_WRITES}")
     return {**content, "ranges": {name: (float(low), float(high)) for name, (low, high) in ranges.items()}}
 
 

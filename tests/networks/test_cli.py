@@ -54,6 +54,7 @@ def test_run(path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     [
         (["--shape", "x=a"], "NAME=1,3,224,224"),
         (["--shape", "y=1,2"], "shape for 'y'"),
+        (["--shape", "x=1,3,-8,8"], "of 1,3,-8,8; sizes of at least 0 are needed"),
         (["--layers", "zz*", *SHAPE], "layers='zz*' matches none of"),
         (["--feeds", "none.npz"], "none.npz holds no feeds (No such file or directory); an .npz is needed"),
         (["--feeds", __file__], "it is no file of NumPy's"),

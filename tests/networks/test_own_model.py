@@ -47,15 +47,15 @@ def totals(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, dict[st
 
 
 def test_several_feeds_are_judged_as_one(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Stacked, in rows, or in a folder of files: the errors are those over all outputs."""
+    """Stacked, in rows without a name, or in a folder of files: the errors are those over all outputs."""
     np.savez(tmp_path / "stacked.npz", x=SAMPLES)
-    np.savez(tmp_path / "rows.npz", x=SAMPLES.reshape(12, 16))
+    np.save(tmp_path / "rows.npy", SAMPLES.reshape(12, 16))
     (tmp_path / "folder").mkdir()
     for i, sample in enumerate(SAMPLES):
         np.savez(tmp_path / "folder" / f"{i}.npz", x=sample)
     found = [
         totals(capsys, str(path), "--modes", "f32,f16", "--feeds", str(tmp_path / name))["f16"]["max_abs_error"]
-        for name in ("stacked.npz", "rows.npz", "folder")
+        for name in ("stacked.npz", "rows.npy", "folder")
     ]
     assert found == [np.abs(answers(transpile_float16(classifier())) - answers(classifier())).max()] * 3
 
