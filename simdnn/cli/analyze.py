@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isa_models import InvalidArgument, UnknownTiming, machine
+from isa_models.errors import counted
 from isa_models.formats import FORMATS, fmt
 from simdnn import files
 from simdnn.assembly import TOOLS
@@ -244,7 +245,7 @@ def _code(typed: str) -> str | bytes | Path:
     from simdnn.assembly.files import hexadecimal
     from simdnn.assembly.text import is_statement
 
-    began = re.match(r"\s*(?:[.\w]+:\s+)?(\w+)(\s|$)", typed.lower())  # behind a label, if there is one
+    began = re.match(r"\s*(?:[.\w]+:\s+)?(\w+)([\s;]|$)", typed.lower())  # behind a label, if there is one
     words = re.findall(r"\w+", typed.lower())
     ours = began and (began[1] in MNEMONICS or not REGISTERS.isdisjoint(words[1:]) or is_statement(typed.lower()))
     is_code = ours or re.match(r"\w+\s+[^\s,]+,", typed)  # another CPU's, which the assembler refuses by name
@@ -274,6 +275,8 @@ def _report(found: Analysis) -> str:
     shown = "instruction", "slots", "latency", "ports", "confidence"
     instructions = [{name: row[name] for name in shown} for row in found.instruction_rows()]
     lines += ["", output.table(instructions, {"latency": "{:g}".format})]
+    fused = [(text, op.slots) for text, op in zip(found.texts, found.ops, strict=True) if op.steps > 1]
+    lines += [f"fused: {text} in {counted(slots, 'slot')}" for text, slots in fused]
     lines += ["", output.table(found.port_rows(), {"cycles": "{:.2f}".format, "share": "{:.0%}".format})]
     if found.chain:
         lines += ["", f"slowest chain through registers, {found.timing.chain_cycles:.2f} cycles an iteration:"]

@@ -403,6 +403,8 @@ def test_more_instructions_than_a_file_name_has_characters(capsys: pytest.Captur
     loop = "; ".join(f"vdpbf16ps zmm{i}, zmm30, zmm31" for i in range(12))
     assert len(loop) > 255 and main(["analyze", loop, "--machine", "spr"]) == 0
     assert capsys.readouterr().out.startswith("spr: ")
+    assert main(["analyze", "top: nop; dec rcx; jnz top"]) == 0
+    assert "\nfused: dec rcx; jne top in 1 slot\n" in capsys.readouterr().out
     assert main(["analyze", "48 01 d8", "--syntax", "intel"]) == 0 and "add rax, rbx" in capsys.readouterr().out
     assert main(["analyze", "nop", "--machine", "y" * 300]) == 2
     assert "unknown machine" in capsys.readouterr().err
