@@ -185,7 +185,9 @@ def _compile(
 ) -> Compiled:
     """Machine code of a program; `stamped` is None where nobody times it."""
     caps = host_caps() if native else frozenset()
-    fast = hasty and not tiles.is_native(program.body, caps)
+    # What forms no sums, as a copy of weights, is moves: LLVM is soon through with them, and a call of each takes long.
+    sums = any(op.definition.accumulates for op, _ in program.ops())
+    fast = hasty and sums and not tiles.is_native(program.body, caps)
     sources = read_often(program) if optimistic and stamped is None and not fast else {}
     parts: list[_Stage | HastyStage]
     if fast:
