@@ -151,7 +151,7 @@ def _of_either_layout(pooling: Callable[..., Array]) -> Callable[..., Array]:
 
     @functools.wraps(pooling)
     def laid(k: Kernels, node: Node, x: Array, *rest: Array | None) -> Array:
-        if not node.integer("channels_last", 0) and not node.op.startswith("Nhwc"):
+        if not node.integer("channels_last", 0) and node.op != "NhwcMaxPool":
             return pooling(k, node, x, *rest)
         first = np.moveaxis(x, -1, 1)
         found = np.moveaxis(pooling(k, node, np.ascontiguousarray(first) if k.values else first, *rest), 1, -1)
