@@ -18,7 +18,7 @@ from isa_models.readings.llvm import ZERO, Carried, Emitter, LlvmValue, vector_t
 from simdnn.numerics import tiles
 from simdnn.numerics.blocks import order_of_program
 from simdnn.numerics.masked import is_part, masked_load, masked_store
-from simdnn.numerics.matrices import by_strips, strips_of
+from simdnn.numerics.matrices import Strips, by_strips, strips_of
 from simdnn.numerics.native import Native, stands_in
 from simdnn.numerics.operand_addresses import OperandAddresses
 from simdnn.numerics.pieces import piece_by_piece
@@ -53,7 +53,7 @@ class HastyStage:
             emit.line(f"%{tile} = alloca <{tiles.BITS // 8} x i8>, align 64")
             self.sizes.pop(tile)
         for register, bits in self.sizes.items():
-            emit.line(f"%at.{register} = alloca <{-(-max(bits, _LEAST) // 8)} x i8>, align 64")
+            emit.line(f"{_at(register)} = alloca <{-(-max(bits, _LEAST) // 8)} x i8>, align 64")
         emit.line("%alarm = alloca i64, align 8")
         emit.line("store i64 0, ptr %alarm")
         self.extent = turns(order.nest)
@@ -109,7 +109,16 @@ class HastyStage:
 
     def pointer(self, place: Place, variables: dict[str, str]) -> str:
         """Where an operand lies."""
-        return f"%at.{place.name}" if isinstance(place, Register) else self.places.address(place, variables)
+        return _at(place.name) if isinstance(place, Register) else self.places.address(place, variables)
+
+
+def _at(register: str) -> str:
+    """Where a register lies, by its name: any letters that Python's names have.
+
+    >>> _at("größe")
+    '%"at.größe"'
+    """
+    return f'%"at.{register}"'
 
 
 def op_function(op: Op, caps: frozenset[str], native: Native, optimistic: bool) -> LinkedFunction:
@@ -124,9 +133,11 @@ def op_function(op: Op, caps: frozenset[str], native: Native, optimistic: bool) 
             _BY_FORM.clear()
             _BY_TEXT.clear()
         places = [(type(p), p.dtype, p.bits, p.lanes) for p in (op.dst, *op.srcs)]
-        facts = id(op.definition), op.width, op.immediates, op.choices, op.is_zero_idiom, *places, *how
+        wide = op.lanes * fmt(op.definition.result).bits > _WIDE
+        strips = strips_of(op) if wide else None  # none where a strip of the result would lie on operands of the next
+        facts = id(op.definition), op.width, op.immediates, op.choices, op.is_zero_idiom, strips is None, *places, *how
         if facts not in _BY_TEXT:
-            _BY_TEXT[facts] = op.definition, _Function(op, caps, native, optimistic).function
+            _BY_TEXT[facts] = op.definition, _Function(op, strips, *how).function
         _BY_FORM[key] = _BY_TEXT[facts][1]
     return _BY_FORM[key]
 
@@ -134,14 +145,15 @@ def op_function(op: Op, caps: frozenset[str], native: Native, optimistic: bool) 
 class _Function:
     """The text of one such function."""
 
-    def __init__(self, op: Op, caps: frozenset[str], native: Native, optimistic: bool) -> None:
+    def __init__(
+        self, op: Op, strips: Strips | None, caps: frozenset[str], native: Native, optimistic: bool
+    ) -> None:
         self.op, self.caps, self.native = op, caps, native
         self.emit = emit = Emitter(optimistic)
         self.calls: tuple[LinkedFunction, ...] = ()
         self.spaces: list[str] = []
         definition = op.definition
         names = [f"%{operand.name}" for operand in definition.operands]
-        strips = strips_of(op) if op.lanes * fmt(definition.result).bits > _WIDE else None
         if op.is_zero_idiom:
             names = []
             self.write(LlvmValue(emit, ZERO, definition.result, op.lanes))
@@ -182,11 +194,11 @@ class _Function:
         lanes = op.definition.operand_lanes(operand, op.lanes)
         name = emit.name()
         if fmt(operand.dtype).is_truth:
-            count = max(lanes, _LEAST)
+            count = max(place.lanes, _LEAST)
             emit.line(f"{name} = load i{count}, ptr {pointer}, align 1")
             mask = emit.value(f"bitcast i{count} {name} to <{count} x i1>")
             whole = LlvmValue(emit, mask, operand.dtype, count)
-            return whole if count == lanes else whole.permute(range(lanes))
+            return whole.permute(range(lanes)) if count > lanes else whole.pad(lanes)
         if isinstance(place, Register):
             emit.line(f"{name} = load {vector_type(operand.dtype, lanes)}, ptr {pointer}, align 1")
             return LlvmValue(emit, name, operand.dtype, lanes)

@@ -55,13 +55,13 @@ class Matrices:
 
     def space(self, name: str, bits: int) -> str:
         """A place on the stack, large enough for all that is ever asked for by its name."""
-        key = f"%space.{name}"
+        key = f'%"space.{name}"'
         self._spaces[key] = max(bits, self._spaces.get(key, 0))
         return key
 
     def place(self, register: Register) -> str:
         """Where a register lies."""
-        return f"%space.{register.name}"
+        return f'%"space.{register.name}"'
 
     def strips(self, op: Op) -> Strips | None:
         """How an instruction whose registers are all here goes strip by strip; None where it cannot."""
