@@ -145,9 +145,7 @@ def op_function(op: Op, caps: frozenset[str], native: Native, optimistic: bool) 
 class _Function:
     """The text of one such function."""
 
-    def __init__(
-        self, op: Op, strips: Strips | None, caps: frozenset[str], native: Native, optimistic: bool
-    ) -> None:
+    def __init__(self, op: Op, strips: Strips | None, caps: frozenset[str], native: Native, optimistic: bool) -> None:
         self.op, self.caps, self.native = op, caps, native
         self.emit = emit = Emitter(optimistic)
         self.calls: tuple[LinkedFunction, ...] = ()

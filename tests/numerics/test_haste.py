@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 
 import simdnn
+from isa_models.formats import fmt
 from isa_models.host import machine_code
+from simdnn import numerics
 from simdnn.numerics import compiled
-from simdnn.program import Program
+from simdnn.program import Loop, Memory, Op, Program, Register, Tensor
+from simdnn.program.records import Affine
 
 HASTY_OPS = 1 << 22  # a thorough run has another
 CASES = [("zen4", np.int8), ("zen4", ml_dtypes.bfloat16), ("hsw", np.float32), ("spr", np.float16), ("b580", np.int8)]
@@ -73,3 +76,37 @@ def test_what_runs_often_gets_better_code(made: list[bool], monkeypatch: pytest.
 def test_what_runs_long_gets_better_code_at_once(made: list[bool]) -> None:
     assert work(product("hsw", np.float32, 500).kernel.program) > HASTY_OPS
     assert made == [False]
+
+
+def both(isa: str, source: Tensor, target: Tensor, *code: Op) -> None:
+    """The reference and code in haste agree on what a program stores."""
+    program = Program("haste", isa, (source, target), (Loop("i", 1, code),))
+    given = {source.name: np.arange(-3, source.size - 3).astype(fmt(source.dtype).dtype)}
+    wanted, met = (numerics.run(program, given, engine=engine)["y"] for engine in ("reference", "compiled"))
+    assert wanted.any() and wanted.tobytes() == met.tobytes()
+
+
+def test_a_result_may_lie_on_its_operand(made: list[bool]) -> None:
+    """After code of that form with the two beside each other, which goes strip by strip; registers have any names."""
+    words = Register("y", "s16", 64)
+    for wide in (Register("größe", "s32", 64), Register("y", "s32", 64)):
+        both(
+            "xe2",
+            Tensor("x", "s16", 64),
+            Tensor("y", "s32", 64, "output"),
+            Op("load.s16", words, (Memory("x", Affine(), "s16", 64),)),
+            Op("mov.s32.s16", wide, (words,)),
+            Op("store.s32", Memory("y", Affine(), "s32", 64), (wide,)),
+        )
+
+
+def test_no_mask_is_read_behind_its_end(made: list[bool]) -> None:
+    mask, lanes = Register("k", "b1", 64), Register("v", "u8", 64)
+    both(
+        "avx512_core",
+        Tensor("x", "u8", 1),
+        Tensor("y", "u8", 64, "output"),
+        Op("kmovq", mask, (Memory("x", Affine(), "b1", 8),)),
+        Op("vpmovm2b", lanes, (mask,)),
+        Op("vmovdqu", Memory("y", Affine(), "u32", 16), (lanes.as_("u32"),)),
+    )
