@@ -79,7 +79,7 @@ def test_what_runs_long_gets_better_code_at_once(made: list[bool]) -> None:
 
 
 def both(isa: str, source: Tensor, target: Tensor, *code: Op) -> None:
-    """The reference and code in haste agree on what a program stores."""
+    """The reference and code in haste agree on what a program stores. It forms sums: others have code of their own."""
     program = Program("haste", isa, (source, target), (Loop("i", 1, code),))
     given = {source.name: np.arange(-3, source.size - 3).astype(fmt(source.dtype).dtype)}
     wanted, met = (numerics.run(program, given, engine=engine)["y"] for engine in ("reference", "compiled"))
@@ -96,6 +96,7 @@ def test_a_result_may_lie_on_its_operand(made: list[bool]) -> None:
             Tensor("y", "s32", 64, "output"),
             Op("load.s16", words, (Memory("x", Affine(), "s16", 64),)),
             Op("mov.s32.s16", wide, (words,)),
+            Op("mad.s32", wide, (wide, wide, wide)),
             Op("store.s32", Memory("y", Affine(), "s32", 64), (wide,)),
         )
 
@@ -103,10 +104,11 @@ def test_a_result_may_lie_on_its_operand(made: list[bool]) -> None:
 def test_no_mask_is_read_behind_its_end(made: list[bool]) -> None:
     mask, lanes = Register("k", "b1", 64), Register("v", "u8", 64)
     both(
-        "avx512_core",
+        "avx512_core_vnni",
         Tensor("x", "u8", 1),
         Tensor("y", "u8", 64, "output"),
         Op("kmovq", mask, (Memory("x", Affine(), "b1", 8),)),
         Op("vpmovm2b", lanes, (mask,)),
+        Op("vpdpbusd", lanes.as_("s32"), (lanes.as_("s32"), lanes, lanes.as_("s8"))),
         Op("vmovdqu", Memory("y", Affine(), "u32", 16), (lanes.as_("u32"),)),
     )
