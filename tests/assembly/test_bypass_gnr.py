@@ -201,7 +201,7 @@ def test_a_register_is_zeroed_where_flags_count_too() -> None:
 
 
 def test_chains_drawn_after_the_rules() -> None:
-    """Of docs/validation/data/chains-gnr.csv: 2.2 % off, and 6.0 % before a load's way and f16 counted."""
+    """Of docs/validation/data/chains-gnr.csv: 2.1 % off, and 6.0 % before a load's way and f16 counted."""
     chains = [chain for chain in recorded("chains-gnr") if chain["stable"] == "yes"]
     target, start, found = rows(machine("gnr")), {"r8": 0, "r15": 0, "rax": 0}, list[float]()
     for chain in chains:
@@ -209,7 +209,7 @@ def test_chains_drawn_after_the_rules() -> None:
         predicted = analyze_body(body, target, start=start, memory=0).cycles_per_iteration
         found.append(abs(predicted / float(chain["measured cycles"]) - 1))
     assert len(found) == 83
-    assert statistics.mean(found) < 0.024
+    assert statistics.mean(found) < 0.022
 
 
 @pytest.mark.parametrize(
