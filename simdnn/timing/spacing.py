@@ -94,7 +94,7 @@ class Spacing:
     def _sets(self) -> int:
         """Sets of the first cache among which a program chooses."""
         first = self.machine.caches[0]
-        return min(_PAGE, first.size_bytes // max(1, first.ways)) // first.line_bytes
+        return max(1, min(_PAGE, first.size_bytes // max(1, first.ways)) // first.line_bytes)
 
     @cached_property
     def _loaded(self) -> dict[str, list[tuple[int, float, float]]]:

@@ -438,6 +438,13 @@ def test_post_operations_find_registers_behind_a_depthwise_tile(post_op: tuple[A
     assert found.library == "brdgmm_dw:avx512_core" and found.cycles > 0
 
 
+@pytest.mark.parametrize("dt", ["f32:f32:f32", "s8:s8:s32"])
+def test_the_table_of_kernels_has_depthwise_ones_whose_end_wants_more_registers(dt: str) -> None:
+    asked = {"ic": 8, "oc": 8, "groups": 8, "ih": 19, "iw": 24, "kh": 3, "kw": 3, "padding": 0, "machine": "adl-p"}
+    found = simdnn.estimate("convolution", dt=dt, attr=Attr(post_ops=["tanh"]), dispatch="onednn", **asked).dispatch
+    assert (found[found.implementation.str.startswith("dw:avx2")].dropna().cycles > 0).any()
+
+
 @pytest.mark.parametrize(
     ("types", "sizes", "lines", "columns"),  # mb, ic, size, oc, taps, stride, padding, groups
     [

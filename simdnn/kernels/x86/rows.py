@@ -319,15 +319,17 @@ def _depthwise_kernel(
     from simdnn.kernels.x86.depthwise_direct import Walk  # a library's
     from simdnn.kernels.x86.depthwise_words import WordsWalk
 
+    timed: Walk | WordsWalk
     if integer and not {"avx512_core_vnni", "avx2_vnni"} & implied(unit.isa):
-        words = WordsWalk(problem, unit, words_tile(problem, unit.masks), found.channel_plan)
-        with suppress(OutOfRegisters):  # behind sums whose end wants some that the library frees on the stack
-            return replace(found.kernel(), timed=words.program(name))
-        return found.kernel()
-    emulated = problem.wei == "bf16" and "avx512_core_bf16" not in implied(unit.isa)
-    widens = problem.wei == "bf16" and dot.wei == "f32" and not emulated
-    walk = Walk(problem, unit, depthwise_tile(problem, unit.masks, emulated), found.channel_plan, emulated, widens)
-    return replace(found.kernel(), timed=walk.program(name))
+        timed = WordsWalk(problem, unit, words_tile(problem, unit.masks), found.channel_plan)
+    else:
+        emulated = problem.wei == "bf16" and "avx512_core_bf16" not in implied(unit.isa)
+        widens = problem.wei == "bf16" and dot.wei == "f32" and not emulated
+        tile = depthwise_tile(problem, unit.masks, emulated)
+        timed = Walk(problem, unit, tile, found.channel_plan, emulated, widens)
+    with suppress(OutOfRegisters):  # behind sums whose end wants some that the library frees on the stack
+        return replace(found.kernel(), timed=timed.program(name))
+    return found.kernel()
 
 
 def _mixed(dot: Dot, isa: str, weights: str) -> Row:
