@@ -88,8 +88,8 @@ def _both(one: LlvmValue, other: LlvmValue) -> LlvmValue:
     """The sum of the products of the first and of the second of each two words."""
     assert other.half
     bits = 32 * other.lanes
-    width, name = next(((w, n) for w, n in _multiply_adds() if w <= bits and bits % w == 0), (0, ""))
-    if not width or other.format.bits != 32 or len(other.half.values) != 2:
+    width, name = next(((w, n) for w, n in _multiply_adds() if w <= bits), (0, ""))
+    if not width or bits.bit_count() > 1 or other.format.bits != 32 or len(other.half.values) != 2:
         return one.plus(other)
     parts, emit = bits // width, other.emitter
     kind, words = f"<{width // 32} x i32>", f"<{width // 16} x i16>"
