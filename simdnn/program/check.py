@@ -254,7 +254,12 @@ class _Checker:
                 op, f"works on whole registers: {counted(definition.lanes(op.width), 'lane')} of its result"
             )
         for operand, place in zip(definition.operands, op.srcs, strict=True):
-            self.place(op, place, operand.dtype, definition.operand_lanes(operand, op.lanes))
+            lanes = definition.operand_lanes(operand, op.lanes)
+            if operand.per and round(lanes / operand.per) != op.lanes:
+                raise self.fail(
+                    op, f"{counted(op.lanes, 'lane')} of its result take no whole number of {operand.name}'s"
+                )
+            self.place(op, place, operand.dtype, lanes)
         self.place(op, op.dst, definition.result, op.lanes)
         registers = [place for place in (op.dst, *op.srcs) if type(place) is Register]
         if not definition.tile and not definition.configures and not _TILE_NAMES.isdisjoint(r.name for r in registers):

@@ -58,6 +58,15 @@ from tests.program.programs import (
     with_constant,
 )
 
+
+def threads(lanes: int) -> Program:
+    """Numbers of each thread of a warp, two of which are beside one of them."""
+    x, each = Register("x", "f32", lanes), Register("y", "f32", lanes // 2)
+    loads = [Op("ld.global.f32", one, (Memory("a", Affine(), "f32", one.lanes),)) for one in (x, each)]
+    scaled = Op("mul.rn.f32.thread", x, (x, each))
+    return program(once(*loads, scaled, Op("st.global.f32", Memory("o", Affine(), "f32", lanes), (x,))), isa="volta")
+
+
 V, W = reg("v"), reg("w")
 RULES: dict[str, tuple[Program, Program, str]] = {
     # -- addresses
@@ -223,6 +232,7 @@ RULES: dict[str, tuple[Program, Program, str]] = {
         program(once(load(), Op("vaddps", V, (V, reg("v", 256))), store())),
         "should have 16 lanes",
     ),
+    "a whole number of lanes": (threads(18), threads(17), "17 lanes of its result take no whole number of factor's"),
     "some lanes": (
         program(once(load(lanes=1), store())),
         program(once(Op("vmovups", V, (Memory("a", Affine(), "f32", 0),)), store())),
