@@ -46,7 +46,7 @@ class ForkLock:
         self._held.now = self._lock.acquire(timeout=PATIENCE_S)
 
     def _after(self) -> None:
-        if self._held.now:
+        if getattr(self._held, "now", False):  # not of a lock that was made while this thread forked
             self._lock.release()
 
     def _renew(self) -> None:

@@ -92,6 +92,14 @@ def test_while_another_thread_holds_the_lock_for_long(monkeypatch: pytest.Monkey
     assert product()
 
 
+def test_a_lock_that_is_made_while_a_thread_forks() -> None:
+    """Its thread did not take it before, and lets it be behind."""
+    lock = forks.ForkLock()
+    lock._after()
+    with lock:
+        assert lock._lock.locked()  # type: ignore[union-attr]
+
+
 def test_after_the_parent_ran_threads() -> None:
     """The parent's team is not in the child, which makes one."""
     assert product(threads=2)
