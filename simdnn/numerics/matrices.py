@@ -168,7 +168,7 @@ def _of_block(op: Op) -> Strips | None:
 def _of_lanes(op: Op) -> Strips | None:
     """An instruction whose lanes do not know each other, some at a time; None of any other."""
     one = op.definition
-    if one.whole or one.takes_lanes or op.lanes % _STRIP:
+    if one.whole or one.takes_lanes or one.rate == "shuffle" or op.lanes % _STRIP:
         return None
     if not all(one.operand_lanes(operand, _STRIP) == _STRIP for operand in one.operands):
         return None

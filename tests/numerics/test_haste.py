@@ -112,3 +112,16 @@ def test_no_mask_is_read_behind_its_end(made: list[bool]) -> None:
         Op("vpdpbusd", lanes.as_("s32"), (lanes.as_("s32"), lanes, lanes.as_("s8"))),
         Op("vmovdqu", Memory("y", Affine(), "u32", 16), (lanes.as_("u32"),)),
     )
+
+
+def test_lanes_are_traded_across_strips(made: list[bool]) -> None:
+    x = Register("x", "f32", 128)
+    both(
+        "ampere",
+        Tensor("x", "f32", 128),
+        Tensor("y", "f32", 128, "output"),
+        Op("ld.global.f32", x, (Memory("x", Affine(), "f32", 128),)),
+        Op("shfl.bfly.f32", x, (x,), (("imm", 16),)),
+        Op("fma.rn.f32", x, (x, x, x)),
+        Op("st.global.f32", Memory("y", Affine(), "f32", 128), (x,)),
+    )
