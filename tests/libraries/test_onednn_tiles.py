@@ -12,10 +12,9 @@ import pytest
 import simdnn
 from simdnn import numerics
 from simdnn.kernels.common.epilogue import Epilogue
-from simdnn.kernels.common.problems import ConvProblem, MatmulProblem
+from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.kernels.x86.amx import TILED_U8, tiled_gemm
 from simdnn.kernels.x86.amx_blocks import NestInBlocks
-from simdnn.kernels.x86.amx_lines import strided
 from simdnn.kernels.x86.code import unit_of
 from simdnn.libraries.onednn.tile_blocks import compressed_blocks, tile_blocks
 from simdnn.libraries.onednn.tile_cuts import estimate_of
@@ -143,22 +142,6 @@ def test_lines_multiply_and_are_copied_as_often_as_in_the_librarys_code(
         counted[op.memory.tensor if op.memory and stored else op.instruction] += times
     assert counted["tdpbssd"] == products
     assert size * size * oc // 16 <= counted["dst"] < 1.15 * size * size * oc // 16
-
-
-@pytest.mark.parametrize("wide", [12, 40])
-def test_what_is_timed_of_strides_on_tiles_convolves(wide: int) -> None:
-    """A line of outputs is one tile, of which a block has two, or several."""
-    rng = np.random.default_rng(wide)
-    src = rng.integers(0, 99, (2, 70, 7, wide)).astype(np.uint8)
-    wei = rng.integers(-99, 99, (40, 70, 3, 3)).astype(np.int8)
-    problem = ConvProblem(2, 70, 7, wide, 40, 3, 3, "u8", "s8", Epilogue("s32"), (2, 2), (1,) * 4, tiles="onednn")
-    options = cut_for_tiles(TILED_U8, "avx512_core_amx", problem)
-    gemm = strided("t", problem, unit_of("avx512_core_amx"), TILED_U8, "", options)
-    assert gemm.blocks.lines == (2 if wide == 12 else 1)
-    inputs = gemm.product.inputs(gemm.program, gemm.weights.arrays)
-    found = numerics.run(gemm.program, inputs(src, wei, {}))["dst"].reshape(2, 4, wide // 2, 40)
-    expected = simdnn.convolution(src, wei, strides=2, padding=1, machine="spr").output
-    assert (found == expected.transpose(0, 2, 3, 1)).all()
 
 
 @pytest.mark.parametrize(
