@@ -177,7 +177,7 @@ def test_a_first_layer_with_a_stride_has_tiles_of_its_lines_alone(types: str, ro
     assert timed is not None
     ops = [(op, times) for op, times in timed.ops() if op.definition.tile and op.memory is not None]
     stores = sum(times for op, times in ops if op.memory is op.dst)
-    lines, tiles, columns = 32, 2, 2  # a line more than there are, in four blocks of eight
+    lines, tiles, columns = 32, 2, 2  # a line more than there are, in two blocks of sixteen
     assert stores == lines * tiles * columns
     rows = {op.memory.bits // op.memory.rows // 8 for op, _ in ops if op.memory and op.memory.tensor == "lines"}
     assert rows == {row_bytes}
@@ -186,4 +186,4 @@ def test_a_first_layer_with_a_stride_has_tiles_of_its_lines_alone(types: str, ro
         if op.memory and op.memory is not op.dst:
             loads[op.memory.tensor] += times
     assert loads["lines"] == 3 * stores
-    assert loads["wei"] == 3 * columns * 4 * 4  # blocks of five, five, five and one tile, of each eight lines
+    assert loads["wei"] == 3 * columns * 7 * 2  # six blocks of five tiles and one of two, of each sixteen lines
