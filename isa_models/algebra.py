@@ -141,6 +141,16 @@ class Value(ABC):
     def __rshift__(self, other: Self | int) -> Self:
         return self._binary("shr", self._lift(other))
 
+    def moved_left(self, count: int) -> Self:
+        """Lanes shifted left by any count; all of a lane's bits, or more, leave zero."""
+        return self << count if count < self.format.bits else self & 0
+
+    def moved_right(self, count: int) -> Self:
+        """Lanes shifted right by any count: zeros in for unsigned lanes, signs for signed ones."""
+        if self.format.signed:
+            return self >> min(count, self.format.bits - 1)
+        return self >> count if count < self.format.bits else self & 0
+
     def __invert__(self) -> Self:
         return self ^ (-1 if self.format.signed else self.format.high)
 

@@ -201,7 +201,7 @@ def _spread(count: int, call: str, result: str) -> None:
     """A word's fields brought to the top of as many words."""
 
     def apply(a: Value, imm: int) -> Value:
-        return _in_turn([a << imm * i for i in range(count)])
+        return _in_turn([a.moved_left(imm * i) for i in range(count)])
 
     text = f"A word shifted left by {count} multiples of the immediate, from 0 on."
     row(f"shl.b32.x{count}", f"u32 <- u32*{1 / count}", apply, text, call, result)
@@ -279,9 +279,9 @@ row(
     "[9]",
     immediate_bits=32,
 )
-_shift("shl.b32", "u32", lambda a, imm: a << imm, "Left.", "[52]")
-_shift("ptx_shr.u32", "u32", lambda a, imm: a >> imm, "Right, zeros in (PTX: shr.u32).", "[3]")
-_shift("ptx_shr.s32", "s32", lambda a, imm: a >> imm, "Right, signs in (PTX: shr.s32).", "[3]")
+_shift("shl.b32", "u32", Value.moved_left, "Left; 32 or more leave zero.", "[52]")
+_shift("ptx_shr.u32", "u32", Value.moved_right, "Right, zeros in (PTX: shr.u32); 32 or more leave zero.", "[3]")
+_shift("ptx_shr.s32", "s32", Value.moved_right, "Right, signs in (PTX: shr.s32).", "[3]")
 _spread(2, "[0x4321], imm=8, lanes=2", "[17185, 4399360]")
 _spread(4, "[0x4321], imm=4, lanes=4", "[17185, 274960, 4399360, 70389760]")
 _spread(8, "[1], imm=4, lanes=8", "[1, 16, 256, 4096, 65536, 1048576, 16777216, 268435456]")

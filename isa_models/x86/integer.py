@@ -226,17 +226,6 @@ for _bits in (16, 32):
     _neighbours(_bits)
 
 
-def _left(a: Value, count: int) -> Value:
-    return a << count if count < a.format.bits else a & 0
-
-
-def _right(a: Value, count: int) -> Value:
-    """Zeros in for unsigned lanes, signs for signed ones."""
-    if a.format.signed:
-        return a >> min(count, a.format.bits - 1)
-    return a >> count if count < a.format.bits else a & 0
-
-
 def _shift(kind: str, bits: int, dtype: str, text: str, result: str, function: Callable[[Value, int], Value]) -> None:
     name = f"vp{kind}{_LETTER[bits]}"
     caps = AVX512_ONLY if name == "vpsraq" else AVX512_BW
@@ -249,9 +238,10 @@ def _shift(kind: str, bits: int, dtype: str, text: str, result: str, function: C
 
 for _bits in (16, 32, 64):
     _what = _WORD[_bits]
-    _shift("sll", _bits, f"u{_bits}", f"Shift {_what} left; {_bits} or more leave zero.", "[52]", _left)
-    _shift("srl", _bits, f"u{_bits}", f"Shift {_what} right, zeros in; {_bits} or more leave zero.", "[3]", _right)
-    _shift("sra", _bits, f"s{_bits}", f"Shift {_what} right, signs in.", "[3]", _right)
+    _more = f"{_bits} or more leave zero."
+    _shift("sll", _bits, f"u{_bits}", f"Shift {_what} left; {_more}", "[52]", Value.moved_left)
+    _shift("srl", _bits, f"u{_bits}", f"Shift {_what} right, zeros in; {_more}", "[3]", Value.moved_right)
+    _shift("sra", _bits, f"s{_bits}", f"Shift {_what} right, signs in.", "[3]", Value.moved_right)
 
 
 def _shift_by_lanes(kind: str, bits: int, text: str, result: str, function: Binary) -> None:

@@ -169,7 +169,8 @@ def test_one_tap_loads_tiles_as_often_as_in_the_librarys_code(
 @pytest.mark.parametrize(("types", "row_bytes"), [("u8:s8:s32", 12), ("bf16:bf16:f32", 20)])
 def test_a_first_layer_with_a_stride_has_tiles_of_its_lines_alone(types: str, row_bytes: int) -> None:
     """Read in the library's code and its configuration of tiles: five tiles of rows by one of columns, two of rows for
-    a line of 31 outputs, whose rows have three taps of three channels and no more.
+    a line of 31 outputs, whose rows have three taps of three channels and no more. It has 17 and 14 lines in its two
+    calls for 16 columns (124 tiles stored in all, 78 of weights loaded); here both have sixteen.
     """
     image: dict[str, Any] = {"mb": 1, "ic": 3, "oc": 32, "ih": 63, "iw": 63, "kh": 3, "kw": 3, "strides": 2}
     how: dict[str, Any] = {"dt": types, "isa": "avx512_core_amx", "machine": "gnr", "dispatch": "onednn"}

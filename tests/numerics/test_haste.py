@@ -125,3 +125,24 @@ def test_lanes_are_traded_across_strips(made: list[bool]) -> None:
         Op("fma.rn.f32", x, (x, x, x)),
         Op("st.global.f32", Memory("y", Affine(), "f32", 128), (x,)),
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "number"), [("shl.b32", "u32", 0), ("ptx_shr.u32", "u32", 0), ("ptx_shr.s32", "s32", -1)]
+)
+def test_ptx_shifts_by_more_than_a_lane_has(name: str, dtype: str, number: int, made: list[bool]) -> None:
+    """PTX: amounts above the width are clamped to it, for `shr.s32` signs are left."""
+    x, y = Register("x", dtype, 32), Register("y", dtype, 32)
+    assert (
+        simdnn.instruction(name)(np.full(4, 0xFFFFFFFD, "u4").view(fmt(dtype).dtype), imm=40).tolist() == [number] * 4
+    )
+    both(
+        "ampere",
+        Tensor("x", dtype, 32),
+        Tensor("y", dtype, 64, "output"),
+        Op(f"ld.global.{dtype}", x, (Memory("x", Affine(), dtype, 32),)),
+        Op(name, y, (x,), (("imm", 33),)),
+        Op(f"st.global.{dtype}", Memory("y", Affine(), dtype, 32), (y,)),
+        Op("fma.rn.f32", x.as_("f32"), (x.as_("f32"), x.as_("f32"), x.as_("f32"))),
+        Op(f"st.global.{dtype}", Memory("y", Affine(32), dtype, 32), (x,)),
+    )
