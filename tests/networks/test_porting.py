@@ -20,17 +20,19 @@ from tests.effort import one_in  # noqa: E402
 
 
 def model(weights: Any, floats: bool = False) -> Any:
-    """QLinearMatMul by a matrix, and a Conv of floats behind it, to which an image is added."""
+    """QLinearMatMul by a matrix, and a Conv of floats by a filter that varies behind it, scaled."""
     nodes = [helper.make_node("QLinearMatMul", "x s z b s zb s z".split(), ["y"], "fc")]
     constants = {"s": np.float32(1), "z": np.uint8(0), "b": weights, "zb": np.zeros((), weights.dtype)}
     if floats:
         nodes += [
             helper.make_node("DequantizeLinear", ["y", "s", "z"], ["d"]),
             helper.make_node("Reshape", ["d", "shape"], ["r"]),
+            helper.make_node("ReduceMax", ["d"], ["m"], keepdims=0),
+            helper.make_node("Reshape", ["m", "one"], ["w"]),
             helper.make_node("Conv", ["r", "w"], ["v"], "conv"),
-            helper.make_node("Add", ["v", "e"], ["c"], "add"),
+            helper.make_node("Mul", ["v", "e"], ["c"], "scale"),
         ]
-        constants |= {"shape": np.array([1, 1, 1, 2, -1]), "w": np.ones((1,) * 5, np.float32)}
+        constants |= {"shape": np.array([1, 1, 1, 2, -1]), "one": np.ones(5, np.int64)}
         constants["e"] = np.ones((1, 1, 1, 2, weights.shape[1]), np.float32)
     port = helper.make_tensor_value_info
     graph = helper.make_graph(

@@ -14,7 +14,7 @@ PRODUCTS = [Op("dpas.bf16.bf16.8.8.x16.f32.sequential", c, (c, B, A)) for c in S
 def test_places_come_in_the_order_of_the_program() -> None:
     """Text that differed from process to process would be compiled in each."""
     lines = Matrices(Emitter(), PRODUCTS).allocations
-    names = [line.split()[0].removeprefix("%space.") for line in lines]
+    names = [line.split()[0].strip('%"').removeprefix("space.") for line in lines]
     assert names == [SUMS[0].name, "b", "a", *(c.name for c in SUMS[1:])]
 
 
