@@ -32,26 +32,11 @@ def stands_in(
     caps: frozenset[str],
     always: bool,
 ) -> LlvmValue | None:
-    """The host's own instruction over the operands, if it stands in: where LLVM has more than one operation for it, or
-    `always` where it can.
+    """The host's own instruction over the operands, at their own width, or where the host has it at less alone, part by
+    part; None where it cannot stand in, or need not: where LLVM has one operation for it, unless `always`.
     """
     if not always and is_plain(definition, immediates):
         return None
-    return native_in_parts(emitter, definition, width, lanes, operands, immediates, caps)
-
-
-def native_in_parts(
-    emitter: Emitter,
-    definition: Instruction,
-    width: int,
-    lanes: int,
-    operands: Sequence[LlvmValue],
-    immediates: Mapping[str, int],
-    caps: frozenset[str],
-) -> LlvmValue | None:
-    """The host's instruction over the operands: at their own width, or where the host has it at less alone, part by
-    part; None where it cannot stand in.
-    """
     own = own_width(definition, width, caps)
     if not own:
         return None
