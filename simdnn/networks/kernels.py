@@ -315,9 +315,13 @@ class Kernels:
         result: Array = np.array(found).reshape(src.shape[0], weights.shape[0], *window.out)
         if not self.values:
             result = shadow(result.shape, result.dtype)
+        return self.with_line(result, bias)
+
+    def with_line(self, x: Array, bias: Array | None) -> Array:
+        """x (N, C, …) plus a number a channel, where there is one."""
         if bias is None:
-            return result
-        return self.map(lambda v, b: v + b, result, bias.reshape(-1, *[1] * len(window.out)), name="add")
+            return x
+        return self.map(lambda v, b: v + b, x, bias.reshape(-1, *[1] * (x.ndim - 2)), name="add")
 
     def instead(self, error: Unimplemented | UnknownTiming) -> Kernels:
         """Kernels for a node that these refuse, or whose cost is unknown; there are none, so the refusal is raised."""

@@ -164,10 +164,10 @@ def transfers(
         kinds = dict.fromkeys(streamed(program, LONG * machine.core.reorder_buffer) - ahead.keys(), STREAMED) | kinds
     if kind.tiles:
         by_tiles = _tensors_of(program, forms.tiled)
-        of_vectors = dict.fromkeys(_stored(program), STORED) | dict.fromkeys(_brought(program, by_tiles), BROUGHT)
-        kinds = of_vectors | kinds
-        lost = spacing.lost() & kinds.keys() & {name for name, kind in of_vectors.items() if kind == BROUGHT}
-        kinds |= dict.fromkeys(lost, BROUGHT)
+        brought = _brought(program, by_tiles)
+        late = brought & kinds.keys()
+        kinds = dict.fromkeys(_stored(program), STORED) | dict.fromkeys(brought, BROUGHT) | kinds
+        kinds |= dict.fromkeys(late & spacing.lost(), BROUGHT) if late else {}
         kinds |= {name: TILED_ASKED if name in asked else TILED for name in by_tiles}
     return Transfers(tuple(levels), fetched, kinds, ahead, kind, loading, program if rows else None, columns)
 

@@ -63,8 +63,7 @@ class Spacing:
         """Tensors whose lines, asked for ahead, are gone from the first cache before all of a block are stored."""
         first, found = self.machine.caches[0], set[str]()
         for name, rows in self._of_tensors(True, self._sets, _BLOCK).items():
-            of_all = sum(weight for weight, *_ in rows)
-            if sum(weight * sets for weight, sets, _ in rows) / of_all * first.ways < _BLOCK:
+            if _means(rows)[0] * first.ways < _BLOCK:
                 found.add(name)
         return found
 
@@ -81,8 +80,7 @@ class Spacing:
         of_sets, shares = zip(*apart, strict=True)
         found = list[Slower]()
         for name, rows in accesses.items():
-            of_all = sum(weight for weight, *_ in rows)
-            sets, lines = (sum(row[0] * row[column] for row in rows) / of_all for column in (1, 2))
+            sets, lines = _means(rows)
             found.append((name, lines / float(np.interp(sets, of_sets, shares))))
         return tuple(found)
 
@@ -143,6 +141,13 @@ def _within(
             yield from _within(part.parts, (*loops, (part.var, part.extent)), times * part.extent)
         else:
             yield part, loops, times
+
+
+def _means(rows: list[tuple[int, float, float]]) -> tuple[float, float]:
+    """The sets, and the lines for one that is touched, of accesses with their weights."""
+    of_all = sum(weight for weight, *_ in rows)
+    sets, lines = (sum(row[0] * row[column] for row in rows) / of_all for column in (1, 2))
+    return sets, lines
 
 
 @lru_cache(maxsize=1024)

@@ -19,9 +19,8 @@ from simdnn.kernels.common.problems import ConvProblem
 from simdnn.kernels.common.sums import DotProduct, RegisterTile
 from simdnn.libraries.onednn.blocks import MOST_ROWS, channels_of_block, considers
 from simdnn.libraries.onednn.caches import counted_on
+from simdnn.libraries.onednn.convolution_estimates import CALL, FAR, NEAR, ConvolutionEstimate, mean, up
 
-_NEAR, _FAR = 2.3, 17.0  # what an element of the second cache, and one from behind it, costs beside the first's
-_CALL = 1000.0
 _Loop = tuple[int, tuple[int, int, int]]  # turns; elements of source, weights and outputs of one
 _POINTWISE_ROWS = 251  # pixels of a block of one tap, at most, with sums of four bytes
 
@@ -110,10 +109,9 @@ def _considers_pointwise(p: ConvProblem, vectors: int, lanes: int) -> bool:
 
 
 @dataclass(frozen=True)
-class _Candidate:
+class _Candidate(ConvolutionEstimate):
     """One choice: vectors of columns in a block, rows of the kernel that a call takes, pixels of a block."""
 
-    p: ConvProblem
     dot: DotProduct
     wide: bool
     vectors: int
@@ -127,19 +125,6 @@ class _Candidate:
     @property
     def columns(self) -> int:
         return self.vectors * self.lanes
-
-    @property
-    def oc(self) -> int:
-        return self.p.oc // self.p.groups
-
-    @property
-    def ic(self) -> int:
-        return self.p.ic // self.p.groups
-
-    @property
-    def size(self) -> int:
-        """Bytes of an element of the source."""
-        return fmt(self.p.src).bits // 8
 
     @property
     def stored(self) -> int:
@@ -182,7 +167,7 @@ class _Candidate:
         """The number that the library maximizes."""
         rows, vectors, pixels = self.whole.rows, min(self.whole.vectors, self.vectors), self.pixels
         every = _pixels(self.p)
-        filled = self.oc / _up(self.oc, self.columns) * every / _up(every, pixels) * pixels / _up(pixels, rows)
+        filled = self.filled(self.columns, pixels, rows, every)
         registers = vectors * rows / ((vectors + rows) * (32 if self.wide else 16))
         long = (1 + rows * (2 - min(1.9, rows / pixels)) / 64) / 2
         return filled * registers * long * self.p.mb * self.lines * every * self.ic * self.oc / self.cost
@@ -197,13 +182,7 @@ class _Candidate:
         return source >= weights
 
     def image(self, pixels: int, channels: int) -> int:
-        """Elements of the source that a row of taps reads for some pixels in a row."""
-        p = self.p
-        if _pointwise(p):
-            return pixels * _up(channels, self.register)
-        if p.strides[1] == 1 and channels >= self.ic:
-            return _up(self.reach(pixels) * channels, self.register)
-        return self.reach(pixels) * _up(channels, self.register)
+        return pixels * up(channels, self.register) if _pointwise(self.p) else super().image(pixels, channels)
 
     # -- how often each loop turns ---------------------------------------------------------------------------------
     @property
@@ -240,7 +219,7 @@ class _Candidate:
     def cost(self) -> float:
         """The library's estimate of what source, weights, outputs and calls cost."""
         calls = self.lines * self.spans * self.p.mb * self.p.groups * self.blocks * self.calls
-        return self.of_source + self.of_outputs + self.of_weights + _CALL * calls
+        return self.of_source + self.of_outputs + self.of_weights + CALL * calls
 
     @property
     def of_source(self) -> float:
@@ -253,10 +232,10 @@ class _Candidate:
             loops = [(self.blocks, (every, span[1], self.columns * self.lines * _pixels(p)))]
         loops.append((p.kw, (self.image(tile, self.channels), self.columns * self.channels, 0)))
         loops.append((self.lanes, (row * self.register, self.columns, 0)))
-        each = _FAR
+        each = FAR
         for times, sizes in loops:
             near = sizes[0] * self.size < self.caches[0]
-            each = _mean(each, 1.0 if near else self.behind_first(sizes), times)
+            each = mean(each, 1.0 if near else self.behind_first(sizes), times)
         channels = self.channels if alone else self.ic
         return each * p.mb * self.lines * _pixels(p) * p.kh * p.kw * channels * self.blocks
 
@@ -298,29 +277,15 @@ class _Candidate:
     def weights(self, columns: int, channels: int) -> int:
         return self.p.kh * self.p.kw * columns * channels
 
-    def reach(self, pixels: int) -> int:
-        """Pixels of a line of the image that some outputs in a row read."""
-        p = self.p
-        return min(p.iw, (pixels - 1) * p.strides[1] + (p.kw - 1) * p.dilation[1] + 1)
-
     def through(self, loops: list[_Loop]) -> float:
         """The cost of an element that loops, the outermost first, come back to."""
-        each = _FAR
+        each = FAR
         for times, sizes in loops:
-            each = _mean(each, self.behind_first(sizes), times)
+            each = mean(each, self.behind_first(sizes), times)
         return each
 
     def behind_first(self, sizes: tuple[int, int, int]) -> float:
         """The cost of an element where this much lies between two uses of it."""
         source, weights, outputs = sizes
         bytes_ = source * self.size + weights * self.stored + outputs * fmt(self.p.epilogue.dst).bits // 8
-        return _NEAR if bytes_ < self.caches[1] else _FAR
-
-
-def _mean(first: float, others: float, times: int) -> float:
-    """The mean of a first cost and the others'."""
-    return (first + others * (times - 1)) / times
-
-
-def _up(number: int, step: int) -> int:
-    return -(-number // step) * step
+        return NEAR if bytes_ < self.caches[1] else FAR

@@ -15,14 +15,13 @@ from functools import cached_property, lru_cache
 from isa_models.formats import fmt
 from simdnn.kernels.common.problems import ConvProblem
 from simdnn.libraries.onednn.caches import FIRST, FIRST_LEVEL, SECOND
+from simdnn.libraries.onednn.convolution_estimates import CALL, FAR, NEAR, ConvolutionEstimate, mean, up
 from simdnn.libraries.onednn.order import order_on_tiles
 
 _LEAST = 128  # pixels of a block that is made smaller for the first cache
 _TILE, _TILES = 16, 8  # rows or columns of one, and registers
 _FEW = 64  # blocks of 64 by 64 outputs that are few
 _SMALL = 8 * 1024  # bytes of a pixel's channels up to which they are cut by registers
-_NEAR, _FAR = 2.3, 17.0  # what an element of the second cache, and one from behind it, costs beside the first's
-_CALL = 1000.0
 _Loop = tuple[int, int, tuple[int, int, int]]  # turns, as it counts them and as it adds them up; elements of one
 
 
@@ -54,16 +53,15 @@ def _call_of(p: ConvProblem) -> _CallChoice:
 
 
 @dataclass(frozen=True)
-class _CallChoice:
+class _CallChoice(ConvolutionEstimate):
     """One choice of columns."""
 
-    p: ConvProblem
     columns: int
 
     @property
     def considered(self) -> bool:
         """Whether it is estimated (`fast_check_oc_block`)."""
-        p, whole = self.p, _up(self.oc, _TILE)
+        p, whole = self.p, up(self.oc, _TILE)
         wide = fmt(p.wei).bits // 8 * whole
         if self.columns == 64:
             return p.src in ("u8", "s8") or (whole % 64 == 0 and wide < 768)
@@ -71,27 +69,9 @@ class _CallChoice:
         return self.columns != 48 or (whole % 48 == 0 and wide <= 1536 and many)
 
     @property
-    def oc(self) -> int:
-        return self.p.oc // self.p.groups
-
-    @property
-    def ic(self) -> int:
-        return self.p.ic // self.p.groups
-
-    @property
-    def size(self) -> int:
-        """Bytes of an element of the source."""
-        return fmt(self.p.src).bits // 8
-
-    @property
     def stored(self) -> int:
         """Bytes of an output."""
         return fmt(self.p.epilogue.dst).bits // 8
-
-    @property
-    def register(self) -> int:
-        """Elements of the source that a register holds."""
-        return 64 // self.size
 
     @property
     def taps(self) -> int:
@@ -105,8 +85,8 @@ class _CallChoice:
         ic, row = self.ic, self.register
         if self.size * ic * self.p.tap_rows > _SMALL:
             most, least = _over(1024, self.p.tap_rows * self.size), row // 2
-            return next((n for n in range(_up(most, 4 // self.size), least - 1, -(4 // self.size)) if ic % n == 0), ic)
-        return _up(ic, 4 // self.size if ic * self.taps <= row else row)
+            return next((n for n in range(up(most, 4 // self.size), least - 1, -(4 // self.size)) if ic % n == 0), ic)
+        return up(ic, 4 // self.size if ic * self.taps <= row else row)
 
     @cached_property
     def lines(self) -> int:
@@ -122,7 +102,7 @@ class _CallChoice:
             lines = min(p.oh, max(1, room // line))
         short = self.size * self.ic * wide + out
         most = min(p.oh, max(1, FIRST // short)) if short < FIRST else lines
-        fitting = (n for n in range(most, 0, -1) if p.oh > 0.9 * _up(p.oh, n) and n * wide > _LEAST)
+        fitting = (n for n in range(most, 0, -1) if p.oh > 0.9 * up(p.oh, n) and n * wide > _LEAST)
         return next(fitting, lines)
 
     @cached_property
@@ -134,8 +114,8 @@ class _CallChoice:
     def summed(self) -> int:
         """Elements of a sum, of one step."""
         row, dword = self.register, 4 // self.size
-        found = _up(self.taps * (self.ic if self.taps > 1 else self.channels), dword)
-        return _up(found, row) if self.taps > 1 and found > row else found
+        found = up(self.taps * (self.ic if self.taps > 1 else self.channels), dword)
+        return up(found, row) if self.taps > 1 and found > row else found
 
     @property
     def pixels(self) -> int:
@@ -149,7 +129,7 @@ class _CallChoice:
         every, high = p.oh * p.ow, _over(rows, _TILE)
         registers = wide * high / ((wide + high) * _TILES)
         long = (1 + rows * (2 - min(1.9, rows / pixels)) / 64) / 2
-        filled = self.oc / _up(self.oc, self.columns) * every / _up(every, pixels) * pixels / _up(pixels, rows)
+        filled = self.filled(self.columns, pixels, rows, every)
         return filled * registers * long * every * self.ic * self.oc / (self.repeated * self.cost)
 
     @property
@@ -197,7 +177,7 @@ class _CallChoice:
         elements = p.mb * every
         cost = self.through(source, True) * elements * kernel * self.ic
         cost += self.through(loaded) * kernel * vectors * self.ic + self.through(written) * elements * vectors
-        return (cost + _CALL * self.calls * steps) / p.mb
+        return (cost + CALL * self.calls * steps) / p.mb
 
     @property
     def steps(self) -> int:
@@ -205,25 +185,14 @@ class _CallChoice:
 
     def through(self, loops: list[_Loop], of_source: bool = False) -> float:
         """The cost of an element that loops, the outermost first, come back to, and how often they do."""
-        each, times = _FAR, 1
+        each, times = FAR, 1
         for turns, again, sizes in loops:
             source, weights, outputs = sizes
             bytes_ = source * self.size + weights * fmt(self.p.wei).bits // 8 + outputs * self.stored
             near = of_source and source * self.size < FIRST
-            other = 1.0 if near else _NEAR if bytes_ < SECOND else _FAR
-            each, times = (each + other * (turns - 1)) / turns, times * again
+            other = 1.0 if near else NEAR if bytes_ < SECOND else FAR
+            each, times = mean(each, other, turns), times * again
         return each * times
-
-    def image(self, pixels: int, channels: int) -> int:
-        """Elements of the source that a row of taps reads for some pixels in a row."""
-        if self.p.strides[1] == 1 and channels >= self.ic:
-            return _up(self.reach(pixels) * channels, self.register)
-        return self.reach(pixels) * _up(channels, self.register)
-
-    def reach(self, pixels: int) -> int:
-        """Pixels of the image that some outputs in a row read, as if all were a line."""
-        p = self.p
-        return min(p.iw, (pixels - 1) * p.strides[1] + (p.kw - 1) * p.dilation[1] + 1)
 
 
 def _tiles(rows: int, columns: int, row: int) -> tuple[int, int]:
@@ -279,7 +248,3 @@ def _long(rows: int, columns: int, row: int) -> tuple[int, int] | None:
 
 def _over(number: int, step: int) -> int:
     return -(-number // step)
-
-
-def _up(number: int, step: int) -> int:
-    return _over(number, step) * step

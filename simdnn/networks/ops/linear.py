@@ -234,7 +234,7 @@ def conv_onto(k: Kernels, node: Node, x: Array, w: Array, bias: Array | None, on
         return k.map(lambda a, b: a + b, convolve(k, node, x, w, bias), onto, name="add")
     if w.shape[1] == 1 and w.shape[0] == node.integer("group", 1):  # of each channel by itself: the bias comes last
         found = k.map(lambda a, b: a + b, convolve(k, node, x, w), onto, name="add")
-        return _with_line(k, found, bias)
+        return k.with_line(found, bias)
     return convolve(k, node, x, w, bias, attr=replace(k.attr, post_ops=["sum"]), into=onto)
 
 
@@ -257,14 +257,7 @@ def _begun_with(k: Kernels, node: Node, x: Array, w: Array, bias: Array | None, 
         return in_parts(k, filters[group], lines[image, group], 1.0, start[image, group])
 
     found: Array = np.array([[formed(i, g) for g in range(window.groups)] for i in range(images)]).reshape(onto.shape)
-    return _with_line(k, found if k.values else shadow(onto.shape, F32), bias)
-
-
-def _with_line(k: Kernels, x: Array, bias: Array | None) -> Array:
-    """x (N, C, …) plus a number a channel."""
-    if bias is None:
-        return x
-    return k.map(lambda v, b: v + b, x, bias.reshape(-1, *[1] * (x.ndim - 2)), name="add")
+    return k.with_line(found if k.values else shadow(onto.shape, F32), bias)
 
 
 def checked_conv(node: Node, x: Array, w: Array) -> None:
