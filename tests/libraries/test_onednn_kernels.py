@@ -35,7 +35,6 @@ from simdnn.libraries.onednn.calls import (
     around,
 )
 from simdnn.libraries.onednn.convolution_blocks import convolution_tile
-from simdnn.libraries.onednn.tile_lines import columns_of, lines_at_once
 from simdnn.program.records import Program
 from tests.effort import examples
 
@@ -443,52 +442,6 @@ def test_the_table_of_kernels_has_depthwise_ones_whose_end_wants_more_registers(
     asked = {"ic": 8, "oc": 8, "groups": 8, "ih": 19, "iw": 24, "kh": 3, "kw": 3, "padding": 0, "machine": "adl-p"}
     found = simdnn.estimate("convolution", dt=dt, attr=Attr(post_ops=["tanh"]), dispatch="onednn", **asked).dispatch
     assert (found[found.implementation.str.startswith("dw:avx2")].dropna().cycles > 0).any()
-
-
-@pytest.mark.parametrize(
-    ("types", "sizes", "lines", "columns"),  # mb, ic, size, oc, taps, stride, padding, groups
-    [
-        (("u8", "s8", "s32"), (1, 128, 56, 128, 3, 1, 1, 4), 7, 16),
-        (("bf16", "bf16", "f32"), (1, 128, 56, 128, 3, 1, 1, 4), 5, 16),
-        (("bf16", "bf16", "f32"), (1, 128, 56, 128, 3, 2, 1, 1), 23, 32),
-        (("u8", "s8", "s32"), (1, 80, 73, 192, 3, 1, 0, 1), 4, 16),
-        (("u8", "s8", "s32"), (4, 32, 56, 384, 3, 1, 1, 1), 43, 64),
-        (("bf16", "bf16", "f32"), (1, 175, 33, 101, 3, 1, 1, 1), 25, 32),
-    ],
-)
-def test_calls_on_tiles_have_the_lines_and_columns_of_the_library_at_work(
-    types: tuple[str, str, str], sizes: tuple[int, ...], lines: int, columns: int
-) -> None:
-    mb, ic, size, oc, taps, stride, padding, groups = sizes
-    src, wei, dst = types
-    how: dict[str, Any] = {"strides": (stride,) * 2, "padding": (padding,) * 4, "groups": groups}
-    problem = ConvProblem(mb, ic, size, size, oc, taps, taps, src, wei, Epilogue(dst), tiles="onednn", **how)
-    assert (lines_at_once(problem), columns_of(problem)) == (lines, columns)
-
-
-@pytest.mark.parametrize(
-    ("problem", "lines"),
-    [
-        (ConvProblem(1, 8, 9, 9, 32, 3, 3, "bf16", "bf16", Epilogue("f32"), padding=(1,) * 4, groups=2), 9),
-        (ConvProblem(1, 3, 224, 224, 32, 3, 3, "u8", "s8", Epilogue("s32"), padding=(1,) * 4, strides=(2, 2)), 5),
-        (ConvProblem(1, 3, 64, 64, 32, 3, 3, "bf16", "bf16", Epilogue("f32"), padding=(1,) * 4), 1),
-    ],
-)
-def test_pixels_of_few_channels_are_copied_for_the_lines_of_a_call(problem: ConvProblem, lines: int) -> None:
-    """Their room serves all calls, in what is timed; values come from windows of the whole image."""
-    assert lines_at_once(problem) == lines
-    types = {"bf16": "bf16:bf16:f32", "u8": "u8:s8:s32"}[problem.src]
-    own = simdnn.estimate("convolution", dt=types, machine="gnr", dispatch="onednn", **_sizes(problem)).kernel
-    assert own.timed
-    room = next(tensor for tensor in own.timed.tensors if tensor.name == "lines").size
-    wide, channels = problem.iw + 2, problem.ic // problem.groups
-    rows = (lines - 1) * problem.strides[0] + problem.kh
-    assert rows * wide * channels <= room <= (rows + 1) * wide * channels * 3 + 2048
-
-
-def _sizes(p: ConvProblem) -> dict[str, int]:
-    sizes = {name: getattr(p, name) for name in ("ic", "oc", "ih", "iw", "kh", "kw", "groups")}
-    return {**sizes, "padding": p.padding[0], "strides": p.strides[0]}
 
 
 @pytest.mark.parametrize(("shape", "measured"), [((128, 128), 3579), ((192, 192), 6974), ((320, 320), 16992)])

@@ -12,12 +12,13 @@ import pytest
 import simdnn
 from simdnn import numerics
 from simdnn.kernels.common.epilogue import Epilogue
-from simdnn.kernels.common.problems import MatmulProblem
+from simdnn.kernels.common.problems import ConvProblem, MatmulProblem
 from simdnn.kernels.x86.amx import TILED_U8, tiled_gemm
 from simdnn.kernels.x86.amx_blocks import NestInBlocks
 from simdnn.kernels.x86.code import unit_of
 from simdnn.libraries.onednn.tile_blocks import compressed_blocks, tile_blocks
 from simdnn.libraries.onednn.tile_cuts import estimate_of
+from simdnn.libraries.onednn.tile_lines import columns_of, lines_at_once
 from simdnn.libraries.onednn.tiles import cut_for_tiles
 
 _BLOCKS = [  # rows, columns, rows and columns of a block, K of a part: in code that the library made
@@ -188,3 +189,49 @@ def test_a_first_layer_with_a_stride_has_tiles_of_its_lines_alone(types: str, ro
             loads[op.memory.tensor] += times
     assert loads["lines"] == 3 * stores
     assert loads["wei"] == 3 * columns * 7 * 2  # six blocks of five tiles and one of two, of each sixteen lines
+
+
+@pytest.mark.parametrize(
+    ("types", "sizes", "lines", "columns"),  # mb, ic, size, oc, taps, stride, padding, groups
+    [
+        (("u8", "s8", "s32"), (1, 128, 56, 128, 3, 1, 1, 4), 7, 16),
+        (("bf16", "bf16", "f32"), (1, 128, 56, 128, 3, 1, 1, 4), 5, 16),
+        (("bf16", "bf16", "f32"), (1, 128, 56, 128, 3, 2, 1, 1), 23, 32),
+        (("u8", "s8", "s32"), (1, 80, 73, 192, 3, 1, 0, 1), 4, 16),
+        (("u8", "s8", "s32"), (4, 32, 56, 384, 3, 1, 1, 1), 43, 64),
+        (("bf16", "bf16", "f32"), (1, 175, 33, 101, 3, 1, 1, 1), 25, 32),
+    ],
+)
+def test_calls_on_tiles_have_the_lines_and_columns_of_the_library_at_work(
+    types: tuple[str, str, str], sizes: tuple[int, ...], lines: int, columns: int
+) -> None:
+    mb, ic, size, oc, taps, stride, padding, groups = sizes
+    src, wei, dst = types
+    how: dict[str, Any] = {"strides": (stride,) * 2, "padding": (padding,) * 4, "groups": groups}
+    problem = ConvProblem(mb, ic, size, size, oc, taps, taps, src, wei, Epilogue(dst), tiles="onednn", **how)
+    assert (lines_at_once(problem), columns_of(problem)) == (lines, columns)
+
+
+@pytest.mark.parametrize(
+    ("problem", "lines"),
+    [
+        (ConvProblem(1, 8, 9, 9, 32, 3, 3, "bf16", "bf16", Epilogue("f32"), padding=(1,) * 4, groups=2), 9),
+        (ConvProblem(1, 3, 224, 224, 32, 3, 3, "u8", "s8", Epilogue("s32"), padding=(1,) * 4, strides=(2, 2)), 5),
+        (ConvProblem(1, 3, 64, 64, 32, 3, 3, "bf16", "bf16", Epilogue("f32"), padding=(1,) * 4), 1),
+    ],
+)
+def test_pixels_of_few_channels_are_copied_for_the_lines_of_a_call(problem: ConvProblem, lines: int) -> None:
+    """Their room serves all calls, in what is timed; values come from windows of the whole image."""
+    assert lines_at_once(problem) == lines
+    types = {"bf16": "bf16:bf16:f32", "u8": "u8:s8:s32"}[problem.src]
+    own = simdnn.estimate("convolution", dt=types, machine="gnr", dispatch="onednn", **_sizes(problem)).kernel
+    assert own.timed
+    room = next(tensor for tensor in own.timed.tensors if tensor.name == "lines").size
+    wide, channels = problem.iw + 2, problem.ic // problem.groups
+    rows = (lines - 1) * problem.strides[0] + problem.kh
+    assert rows * wide * channels <= room <= (rows + 1) * wide * channels * 3 + 2048
+
+
+def _sizes(p: ConvProblem) -> dict[str, int]:
+    sizes = {name: getattr(p, name) for name in ("ic", "oc", "ih", "iw", "kh", "kw", "groups")}
+    return {**sizes, "padding": p.padding[0], "strides": p.strides[0]}

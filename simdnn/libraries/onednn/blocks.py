@@ -35,7 +35,7 @@ def _cuts(p: ConvProblem, wide: bool, count: int, lanes: int) -> bool:
 
 
 def considers(p: ConvProblem, vectors: int, lanes: int) -> bool:
-    """Whether tiles of this many vectors are among those estimated."""
+    """Whether tiles of this many vectors are among those estimated (`fast_check_oc_block`)."""
     size = -(-(p.oc // p.groups) // lanes) * lanes
     stored, whole = size * fmt(p.read or p.wei).bits // 8, size % (vectors * lanes) == 0
     if vectors * lanes == 64:

@@ -1,4 +1,4 @@
-"""What oneDNN 3.13's estimates of convolutions have in common, on vectors and on tiles (`brg_blocking_t` in its
+"""An estimate of a convolution as oneDNN 3.13 makes it, on vectors and on tiles (`brg_blocking_t` in its
 jit_brgemm_conv_utils.cpp): sizes of a group, what a row of taps reads, and what an element costs.
 """
 

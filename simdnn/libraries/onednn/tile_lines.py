@@ -14,6 +14,7 @@ from functools import cached_property, lru_cache
 
 from isa_models.formats import fmt
 from simdnn.kernels.common.problems import ConvProblem
+from simdnn.libraries.onednn.blocks import considers
 from simdnn.libraries.onednn.caches import FIRST, FIRST_LEVEL, SECOND
 from simdnn.libraries.onednn.convolution_estimates import CALL, FAR, NEAR, ConvolutionEstimate, mean, up
 from simdnn.libraries.onednn.order import order_on_tiles
@@ -48,8 +49,8 @@ def _call_of(p: ConvProblem) -> _CallChoice:
     oc = p.oc // p.groups
     few = p.mb * _over(p.od * p.oh * p.ow, 64) * p.groups * _over(oc, 64) < _FEW
     most = min(_over(oc, _TILE), 2 if few or oc < 256 else 4)
-    candidates = [_CallChoice(p, tiles * _TILE) for tiles in range(most, 0, -1)]
-    return max((one for one in candidates if one.considered), key=lambda one: one.score)
+    candidates = (_CallChoice(p, tiles * _TILE) for tiles in range(most, 0, -1) if considers(p, tiles, _TILE))
+    return max(candidates, key=lambda one: one.score)
 
 
 @dataclass(frozen=True)
@@ -57,16 +58,6 @@ class _CallChoice(ConvolutionEstimate):
     """One choice of columns."""
 
     columns: int
-
-    @property
-    def considered(self) -> bool:
-        """Whether it is estimated (`fast_check_oc_block`)."""
-        p, whole = self.p, up(self.oc, _TILE)
-        wide = fmt(p.wei).bits // 8 * whole
-        if self.columns == 64:
-            return p.src in ("u8", "s8") or (whole % 64 == 0 and wide < 768)
-        many = p.ih * p.iw > 81 * p.strides[0] * p.strides[1]
-        return self.columns != 48 or (whole % 48 == 0 and wide <= 1536 and many)
 
     @property
     def stored(self) -> int:
