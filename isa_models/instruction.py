@@ -58,12 +58,12 @@ class Instruction(InNotebooks):
     result: str
     function: Callable[..., Any]
     manual: str
-    caps: Mapping[int, tuple[str, ...]]  # register width in bits -> ISA caps that bring it
+    caps: Mapping[int, tuple[str, ...]] = field(hash=False)  # register width in bits -> ISA caps that bring it
     immediates: tuple[str, ...] = ()
     immediate_bits: int = 8  # a byte on x86; an operand of a GPU's instruction may be any number of its lanes' width
     #: named parameters for what manuals leave open, with their possible values; the first is the default, and what
     #: the host's own instruction does where there is one
-    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     accumulates: bool = False  # operand 0 is the destination's old value: an addend, needed late by the unit
     steady: bool = False  # what a shortcut may assume of its accumulator holds for its result again
     overwrites: bool = False  # operand 0 is the destination's old value: a factor or a table, needed early

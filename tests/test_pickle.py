@@ -218,6 +218,8 @@ def test_weights_brought_to_a_layout_fit_still(way: Way) -> None:
 )
 def test_small_records(found: Any, way: Way) -> None:
     assert repr(way(found)) == repr(found) and type(way(found)) is type(found)
+    if isinstance(found, isa_models.Instruction):
+        assert {found: 1}[way(found)] == 1  # a key of a table
 
 
 @way

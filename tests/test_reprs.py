@@ -45,6 +45,10 @@ SHOWN: dict[str, tuple[Any, tuple[str, ...]]] = {
         lambda: network().estimate({"images": (1, 1, 8, 8)}, machine="zen4"),
         ("8 nodes on zen4", "cycles", ".to_frame()"),
     ),
+    "few threads at work": (
+        lambda: simdnn.estimate("matmul", m=130, n=70, k=300, dt="f32", machine="zen4", threads=8),
+        ("2 of 8 threads at work",),
+    ),
     "analysis": (lambda: simdnn.analyze(LOOP, machine="zen4"), ("2 instructions on zen4", "cycles an iteration")),
     "program": (lambda: product().kernel.program, ("Program('gemm:avx512_core'", "instructions")),
     "kernel": (lambda: product().kernel, ("Kernel(computes f32", "Program('gemm:avx512_core'")),

@@ -271,6 +271,8 @@ def test_words_of_other_packages(where: str, asked: str) -> None:
         (simdnn.matmul, "device", ["machine"]),
         (simdnn.matmul, "cores", ["threads"]),
         (simdnn.matmul, "out_dtype", ["dst"]),
+        (simdnn.matmul, "activation", ["attr"]),
+        (simdnn.estimate, "weights", ["dt"]),
         (simdnn.softmax, "dim", ["axis"]),
     ],
 )
@@ -331,6 +333,9 @@ def test_what_is_something_else_here(where: str, word: str, said: str) -> None:
         (["run", "digits", "--machnie", "zen4"], "did you mean --machine?"),
         (["run", "digits", "--csv", "out.csv"], "did you mean -o FILE.csv?"),
         (["run", "digits", "--modes", "tf32"], "did you mean 'fpmath-tf32'?"),
+        (["run", "digits", "--batch", "8"], "did you mean --shape?"),
+        (["run", "digits", "--precision", "int8"], "did you mean --modes?"),
+        (["run", "model.xml"], "OpenVINO's own; the ONNX file that it was made of is needed"),
         (["study", "absent.toml"], "absent.toml"),
     ],
 )

@@ -15,6 +15,7 @@ from __future__ import annotations
 from math import log
 
 from isa_models.algebra import Value
+from isa_models.errors import InvalidArgument, counted
 from isa_models.formats import fmt
 from isa_models.instruction import GPU_REGISTRY, define, example
 from isa_models.nvidia.platforms import PLATFORMS, WARP
@@ -211,7 +212,10 @@ row(
 
 # -- between threads, and to the next product -------------------------------------------------------------------------
 def _traded(x: Value, imm: int) -> Value:
-    return x.permute([lane ^ imm for lane in range(x.lanes)])
+    lanes = [lane ^ imm for lane in range(x.lanes)]
+    if (absent := max(lanes)) >= x.lanes:
+        raise InvalidArgument(f"shfl.bfly.f32: imm={imm} asks {counted(x.lanes, 'lane')} for lane {absent}")
+    return x.permute(lanes)
 
 
 define(

@@ -226,8 +226,9 @@ def _unrecognized(words: Sequence[str], options: Iterable[str]) -> str:
     met = words[0].partition("=")[0]
     if met in ("--csv", "--parquet") and "--output" in options:
         return f"{said}: did you mean -o FILE.{met.strip('-')}?"
-    near = nearest(f"--{met.strip('-')}", options) if met.startswith("-") else []
-    return f"{said}: did you mean {near[0]}?" if near else said
+    long = {option.strip("-"): option for option in options if option.startswith("--")}
+    near = nearest(met.strip("-"), long) if met.startswith("-") else []
+    return f"{said}: did you mean {long[near[0]]}?" if near else said
 
 
 def _complain(message: str) -> None:

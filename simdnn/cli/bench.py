@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from isa_models import InvalidArgument, Machine, SimdnnError, machine
+from isa_models.host.environment import variable
 from isa_models.isa import caps, implied, strongest
 from simdnn import verbose
 from simdnn.benchdnn import SUBSET, Answer, Case, Unread, answer, read
@@ -30,6 +31,7 @@ from simdnn.cli.folding import terminal_width
 from simdnn.cli.options import machine_with, standard_input
 from simdnn.kernels.table import kind_of
 from simdnn.late import pd
+from simdnn.libraries.onednn.environment import VARIABLES
 from simdnn.primitives.mathmode import EXACT_INT8, FPMATH
 from simdnn.progress import each, print_beside, shown
 from simdnn.reporting.provenance import provenance
@@ -223,16 +225,27 @@ def _problems(given: _Words, cases: Iterable[Case | Unread], several: bool) -> i
     headings = _headings(HEADINGS, several)
     if not given.json:
         print(_heading(headings))
-    answers = []
+    answers, cases = [], list(cases)
     with shown() as told:
-        for case in each(list(cases), lambda case: case.text, told):
+        for case in each(cases, lambda case: case.text, told):
             found = answer(case)
             answers.append(found)
             if not given.json:
                 print_beside(told, _line(found, headings))
     summary = _summary(answers)
     _finish(given, [asdict(found) for found in answers], summary)
+    if not given.json and (said := _uncapped(cases)):
+        print(said)
     return 1 if summary["failed"] or summary["unimplemented"] else 0
+
+
+def _uncapped(cases: Iterable[Case | Unread]) -> str:
+    """A line about a cap in oneDNN's variable of the environment that problems do not heed; empty where all do."""
+    kept = [case.options for case in cases if isinstance(case, Case) and not case.options["isa"]]
+    name = next((name for name in VARIABLES if variable(name)), "")
+    if not name or all(options["dispatch"] == "onednn" for options in kept):
+        return ""
+    return f"{name} caps --dispatch=onednn alone; --isa=avx2 and the like caps others"
 
 
 def _line(found: Answer, headings: Mapping[str, int]) -> str:

@@ -95,14 +95,25 @@ _EXPORTERS = {
     **dict.fromkeys((".pt", ".pth", ".safetensors"), "torch.onnx.export"),
     **dict.fromkeys((".tflite", ".pb", ".h5", ".keras"), "tf2onnx"),
     **dict.fromkeys((".pkl", ".joblib"), "skl2onnx"),
+    **dict.fromkeys((".pdmodel", ".pdiparams"), "paddle2onnx"),
+}
+#: who makes files of models of their own, of ONNX files among others, by the ends of their names
+_MADE_OF_ONNX = {
+    ".xml": "OpenVINO",
+    **dict.fromkeys((".engine", ".plan", ".trt"), "TensorRT"),
+    ".ort": "onnxruntime",
+    **dict.fromkeys((".mlmodel", ".mlpackage"), "Core ML"),
 }
 
 
 def _exported(path: Path) -> str:
     """The end of a message: who makes an ONNX file of a model of another kind; empty for names that say nothing."""
-    if exporter := _EXPORTERS.get(path.suffix.lower()):
+    end = path.suffix.lower()
+    if exporter := _EXPORTERS.get(end):
         return f": {exporter} makes an ONNX file of such a model"
-    return ": simdnn.ggml_blocks reads its tensors one by one" if path.suffix.lower() == ".gguf" else ""
+    if owner := _MADE_OF_ONNX.get(end):
+        return f": {owner}'s own; the ONNX file that it was made of is needed, or one that the model is exported to"
+    return ": simdnn.ggml_blocks reads its tensors one by one" if end == ".gguf" else ""
 
 
 def instead(path: Path) -> str:

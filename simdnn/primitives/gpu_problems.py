@@ -33,10 +33,8 @@ from simdnn.primitives.groups import group_scales, with_groups
 from simdnn.primitives.placed import Shape
 from simdnn.primitives.problems import WEI_TAGS, Taps, conv_problem
 from simdnn.primitives.products import Products
-from simdnn.primitives.resolve import Resolved, resolve
+from simdnn.primitives.resolve import DESTINATIONS, Resolved, resolve
 from simdnn.primitives.zero_points import DECOMPRESSED, refuse_strategy, with_tables, zero_points
-
-_NVIDIA_STORES = ("f32", "f16", "s32", "s8", "u8")
 
 
 # -- matmul -----------------------------------------------------------------------------------------------------------
@@ -50,9 +48,8 @@ def matmul_problem(
         refuse_strategy(given, DECOMPRESSED)
     zeros = zero_points(given, every=True)
     groups = group_scales(given, exact=True)
-    epilogue, parameters = resolve(given.without_zero_points() if zeros else given, dst, bias)
+    epilogue, parameters = resolve(given.without_zero_points() if zeros else given, dst, bias, _stored(machine))
     _check_parameters(machine, given)
-    _check_destination(machine, epilogue)
     epilogue, parameters = with_groups(epilogue, parameters, given, groups)
     parts = _decompression(machine, given)
     if parts and parts.scale and not parts.scale.group:  # it multiplies the sums
@@ -111,8 +108,7 @@ def convolution_problem(
     if given.shape.compressed:
         refuse_strategy(given, DECOMPRESSED)
     inside = scale_by_groups(given, sizes)
-    epilogue, parameters = resolve(given.without_scale("wei") if inside else given, dst, bias)
-    _check_destination(machine, epilogue)
+    epilogue, parameters = resolve(given.without_scale("wei") if inside else given, dst, bias, _stored(machine))
     if epilogue.by_channel:
         raise Unimplemented(f"zero points by channel on {machine.name!r}: what works: common ones, or a CPU")
     plain = conv_problem(sizes, taps, shape, epilogue, tag)
@@ -216,9 +212,7 @@ def _check_parameters(machine: GpuMachine, given: Resolved) -> None:
         )
 
 
-def _check_destination(machine: GpuMachine, epilogue: Epilogue) -> None:
-    """`Unimplemented` for a destination that no kernel of the machine stores; Intel's store all."""
-    stores = (*_NVIDIA_STORES, "bf16") if "bf16" in machine.platform.matrix_types else _NVIDIA_STORES
-    if machine.nvidia and epilogue.dst not in stores:
-        works = ", ".join(stores)
-        raise Unimplemented(f"dst {epilogue.dst!r} on {machine.name!r}: no kernel here stores it; what works: {works}")
+def _stored(machine: GpuMachine) -> tuple[str, ...]:
+    """The types that kernels of the machine store."""
+    lacks_bf16 = machine.nvidia and "bf16" not in machine.platform.matrix_types
+    return tuple(dtype for dtype in DESTINATIONS if dtype != "bf16" or not lacks_bf16)

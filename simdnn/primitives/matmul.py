@@ -29,7 +29,7 @@ from simdnn.primitives.problems import matmul_problem, matrices_of, tensors
 from simdnn.primitives.products import Products, products_of
 from simdnn.primitives.reorder import Reordered, known_or_plain, plain_of
 from simdnn.primitives.repeated_calls import at_once
-from simdnn.primitives.resolve import Resolved, moves_in_s8, need_values, resolve
+from simdnn.primitives.resolve import DESTINATIONS, Resolved, moves_in_s8, need_values, resolve
 from simdnn.primitives.result import Result
 from simdnn.primitives.run import Target, check_reordered, choice_of, resolved
 from simdnn.primitives.zero_points import check_reductions, on_cpu, with_tables
@@ -227,7 +227,8 @@ def _on_cpu(
         wei_tag = "ab"  # the same places in memory, where columns of one nibble share bytes
     given = given.without_single_groups
     zeros = on_cpu(given, library, wei_tag)
-    epilogue, parameters = resolve(given.without_zero_points() if zeros else given, dst, bias)
+    stored = DESTINATIONS if shape.integer else (*DESTINATIONS, *narrow_problems.NARROWED)
+    epilogue, parameters = resolve(given.without_zero_points() if zeros else given, dst, bias, stored)
     problem = replace(matmul_problem(shape, epilogue, wei_tag, products.layouts), dims=products.dims if library else 2)
     if products.runtime and not library:
         raise InvalidArgument(f"runtime_dims={products.runtime!r}: kernels here know all sizes; a library is asked so")

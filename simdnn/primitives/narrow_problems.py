@@ -19,9 +19,10 @@ from simdnn.primitives.placed import Valued
 from simdnn.primitives.problems import matmul_problem
 from simdnn.primitives.resolve import Resolved, bias_values, floats, resolve, stored_type
 
-_DESTINATIONS = ("f32", "bf16", "f16", "f8_e4m3", "f8_e5m2", "f4_e2m1")
-
-_FLOATS = ("f32", "bf16", "f16")  # destinations that no stage narrows
+#: destinations that a stage narrows
+NARROWED = ("f8_e4m3", "f8_e5m2", "f4_e2m1")
+_FLOATS = ("f32", "bf16", "f16")  # and those that none narrows
+_DESTINATIONS = (*_FLOATS, *NARROWED)
 _BYTES = ("s8", "u8")
 
 

@@ -8,13 +8,14 @@ refuses its shape; `groups`, `zero_points` and `decompress` read that. `resolve`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from isa_models import InvalidArgument, Unimplemented
+from isa_models.errors import shortly, what_is_allowed
 from isa_models.formats import fmt, name_of
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.epilogue import Epilogue, Parameters
@@ -22,7 +23,6 @@ from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.postops import PostOp
 from simdnn.primitives import postops
 from simdnn.primitives.attr import Attr, Quant
-from simdnn.primitives.checks import one_of
 from simdnn.primitives.mathmode import EXACT_INT8, FPMATH
 from simdnn.primitives.placed import Shape, Valued, placed
 from simdnn.primitives.postops import AppliedPostOp
@@ -121,15 +121,27 @@ def default_dst(given: Resolved) -> str:
     return "s32" if given.shape.integer and not given.scales and "dst" not in given.zero_points else "f32"
 
 
-def resolve(given: Resolved, dst: str | None, bias: Array | bool | None) -> tuple[Epilogue, Parameters]:
+def _destination(given: Resolved, dst: str | None, stored: Sequence[str]) -> str:
+    """The destination's type: what is asked for, where it is one of `stored` that sums of this source can be."""
+    if dst is None:
+        return default_dst(given)
+    allowed = [one for one in stored if given.shape.integer or one != "s32"]
+    if dst in allowed:
+        return dst
+    error = Unimplemented if dst in DESTINATIONS and dst not in stored else InvalidArgument
+    raise error(f"dst {shortly(dst)} with a source of {given.shape.src}{what_is_allowed(dst, allowed)}")
+
+
+def resolve(
+    given: Resolved, dst: str | None, bias: Array | bool | None, stored: Sequence[str] = DESTINATIONS
+) -> tuple[Epilogue, Parameters]:
     """A kernel's work after its sums, and the numbers of it; `bias=True`: there is one, its values don't matter.
+    `stored`: the types that a destination has there.
 
     Raises `InvalidArgument` for shapes and values that don't fit, `Unimplemented` for what no kernel here can do.
     """
     shape, scales, points = given.shape, given.scales, given.zero_points
-    dst = default_dst(given) if dst is None else one_of("dst", dst, DESTINATIONS)
-    if not shape.integer and dst == "s32":
-        raise InvalidArgument(f"dst 's32' with a source of {shape.src}; allowed: f32, bf16, f16, s8, u8")
+    dst = _destination(given, dst, stored)
     _refuse_unbuilt(scales, points, shape)
     has_bias = bias is not None and bias is not False
     if given.along_k:  # `groups` takes these two; the epilogue knows nothing of them

@@ -178,6 +178,13 @@ class Estimate(Alike, Priced):
         return is_reference(self.library)
 
     @property
+    def threads_at_work(self) -> int:
+        """How many of `threads` have any work: no more than the kernel's parallel loops make blocks, however many."""
+        from simdnn.timing.cpu.threads import at_work  # which brings the simulation of several cores
+
+        return at_work(self.kernel.program, self.threads) if self.threads > 1 else 1
+
+    @property
     def compute_dtype(self) -> str:
         """The type that products are formed in."""
         return self.find_told().compute_dtype
@@ -319,7 +326,14 @@ class Estimate(Alike, Priced):
 
     def __repr__(self) -> str:
         try:
-            cost = f"{self.cycles:.0f} cycles, {self.bound}" + (f", {self.threads} threads" if self.threads > 1 else "")
+            cost = f"{self.cycles:.0f} cycles, {self.bound}"
+            if self.threads > 1:
+                busy = self.threads_at_work
+                cost += (
+                    f", {self.threads} threads"
+                    if busy == self.threads
+                    else f", {busy} of {self.threads} threads at work"
+                )
             cost += f"; {self.assumes}" if self.assumes else ""
         except SimdnnError as error:  # a figure is missing
             cost = f"no cost: {error}"

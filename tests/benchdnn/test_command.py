@@ -23,7 +23,7 @@ from tests.streams import error_line
 # the command
 
 
-def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["bench", "--matmul", "--dt=f32,u8:s8:s32", "8x16:16x8"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split()[0] == "status" and lines[0].split()[-1] == "problem"
@@ -32,6 +32,10 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[3] == "tests:2 passed:2 failed:0 unimplemented:0 machine:zen4"
     assert main(["bench", "--matmul", "--mode=F", "--machine=icx", "8x16:16x8"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "tests:1 passed:1 failed:0 unimplemented:0"  # each line tells it
+    monkeypatch.setenv("DNNL_MAX_CPU_ISA", "AVX2")
+    for words, told in (["--dispatch=fastest"], True), (["--dispatch=onednn"], False), (["--isa=avx2"], False):
+        assert main(["bench", "--matmul", "--mode=F", *words, "8x16:16x8"]) == 0
+        assert ("DNNL_MAX_CPU_ISA caps --dispatch=onednn alone" in capsys.readouterr().out) is told
 
 
 def test_machines_side_by_side_have_a_column(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

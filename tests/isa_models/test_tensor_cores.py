@@ -257,6 +257,8 @@ def test_refusals() -> None:
         mma(None, a, b.astype(np.float32), arch="ampere")
     with pytest.raises(InvalidArgument, match="do not fit"):
         mma(None, a, a, arch="ampere")
+    with pytest.raises(InvalidArgument, match="imm=4 asks 4 lanes for lane 7$"):
+        instruction("shfl.bfly.f32")([1, 5, 4, 2], imm=4)
     with pytest.raises(InvalidArgument, match="not known: architecture"):
         mma(None, a, b, architecture="ampere")
     with pytest.raises(UnknownName, match=r"mma\.hopper"):

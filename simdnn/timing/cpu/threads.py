@@ -59,6 +59,11 @@ def parallel_extent(statement: Statement) -> int:
     return extent
 
 
+def at_work(program: Program, threads: int) -> int:
+    """The most threads that have any work in one of the program's stages: those beyond its parallel loops have none."""
+    return max((_Run.of(statement, threads).threads for statement in program.body), default=1)
+
+
 def share_out(
     program: Program, machine: Machine, threads: int, cold: Collection[str] = (), spans: bool = False
 ) -> Shared:
