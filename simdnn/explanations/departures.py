@@ -29,7 +29,7 @@ from simdnn.explanations.exact import Sums
 from simdnn.kernels.common.epilogue import Epilogue, Parameters
 from simdnn.kernels.common.kernel import Kernel
 from simdnn.kernels.common.pack import halved
-from simdnn.kernels.common.problems import MatmulProblem, Problem
+from simdnn.kernels.common.problems import MatmulProblem, Problem, of_integers
 from simdnn.late import frames, pd
 from simdnn.progress import working
 
@@ -126,12 +126,12 @@ class Departures(Alike, InNotebooks):
     @property
     def can(self) -> bool:
         """Whether there is anything to look for: products of integers, or a destination that may not hold a result."""
-        return self._integer or self.clips
+        return of_integers(self.problem) or self.clips
 
     @cached_property
     def proven(self) -> bool:
         """Whether these weights let nothing depart, whatever the source (and its zero points stay)."""
-        if self.clips or self.kernel.saturates or self.kernel.halves or not self._integer:
+        if self.clips or self.kernel.saturates or self.kernel.halves or not of_integers(self.problem):
             return False
         return not self._given_reductions and self._sums.bound(any_source=True) < self._first_limit
 
@@ -148,7 +148,7 @@ class Departures(Alike, InNotebooks):
         """One line, e.g. "halved weights 100 %"; "none" where nothing departed, with the reason where it never can."""
         if self.found:
             return ", ".join(f"{d.kind} {percent((d.events > 0).mean())}" for d in self.found)
-        if not self._integer:
+        if not of_integers(self.problem):
             return "none (floating-point products)"
         return "none (proven for any source)" if self.proven else "none"
 
@@ -179,11 +179,6 @@ class Departures(Alike, InNotebooks):
         return frame
 
     # -- on the way to the sum -----------------------------------------------------------------------------------------
-    @property
-    def _integer(self) -> bool:
-        """Whether products are of integers."""
-        return not fmt(self.problem.src).is_float and not fmt(self.problem.wei).is_float
-
     @cached_property
     def _sums(self) -> Sums:
         return Sums.of(self.problem, self.src, self.weights, self.parameters)
@@ -204,7 +199,7 @@ class Departures(Alike, InNotebooks):
         return limit_of(self.kernel)
 
     def _integer_kinds(self) -> Iterator[Departure]:
-        if not self._integer:
+        if not of_integers(self.problem):
             return
         sums = self._sums
         if self.kernel.halves:
@@ -290,8 +285,8 @@ class Departures(Alike, InNotebooks):
     def clips(self) -> bool:
         """Whether the destination does not hold every result."""
         e = self.problem.epilogue
-        if e.dst != "s32" or not self._integer:
-            return e.dst in ("s32", "s8", "u8") or (e.dst == "f16" and self._integer)
+        if e.dst != "s32" or not of_integers(self.problem):
+            return e.dst in ("s32", "s8", "u8") or (e.dst == "f16" and of_integers(self.problem))
         through_float = bool(self._converts) or self._float_sums
         sum_alone = e == Epilogue("s32", e.zp_src, e.zp_wei)
         return through_float and not (sum_alone and self._sums.bound(any_source=True) < _S32.high)

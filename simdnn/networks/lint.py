@@ -16,12 +16,12 @@ import isa_models
 import workloads
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented, UnknownTiming
 from isa_models.errors import shortly
-from isa_models.formats import fmt
 from isa_models.isa import caps, implied
 from isa_models.keywords import keywords
 from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
 from simdnn.exactness.safety import verdict
+from simdnn.kernels.common.problems import of_integers
 from simdnn.late import frames, pd
 from simdnn.libraries import UNTIMED
 from simdnn.networks.kernels import Kernels
@@ -340,7 +340,7 @@ class _Met:
 
     def row(self, cycles: float | None = None) -> Row:
         """Columns reference, saturates, inexact, witness, note, and of a node's cycles."""
-        verdicts = [verdict(found, weights) for found, weights in self.products if _of_integers(found)]
+        verdicts = [verdict(found, weights) for found, weights in self.products if of_integers(found.problem)]
         named = [f"the library's {found.library}" for found, _ in self.products if found.reference]
         notes = [*named, *(one.why for one in verdicts if one.why), *self.notes]
         return {
@@ -391,10 +391,6 @@ class Noting(Elsewhere):
         super()._note_product(product, weights)
         self.met.products.append((product, weights))
         self.met.plain.append((plain_cycles(product, self.target, self.attr), product))
-
-
-def _of_integers(product: Estimate) -> bool:
-    return not fmt(product.problem.src).is_float and not fmt(product.problem.wei).is_float
 
 
 def _any(answers: Sequence[bool | None]) -> bool | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import prod
 
-from isa_models.formats import fmt
 from simdnn.program.records import Loop, Memory, Op, Program, Statement
 
 CAP = "avx512_core_fp16"  # of cores on which it was measured to pay
@@ -49,7 +48,7 @@ def _streams(program: Program, loop: Loop, around: dict[str, int]) -> list[Ahead
             if not isinstance(place, Memory):
                 continue
             terms = dict(place.index.terms)
-            step = terms.get(loop.var, 0) * fmt(program.tensor[place.tensor].dtype).bits // 8
+            step = terms.get(loop.var, 0) * program.tensor[place.tensor].element_bytes
             if place.rows == 1 and place.bits // 8 == _LINE <= abs(step):
                 found.append((place, _STEPS * step))
                 size += _LINE * prod(around.get(name, 1) for name in terms)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from isa_models.formats import fmt
 from isa_models.readings.llvm import Emitter
 from simdnn.program.records import Memory, Program
 
@@ -20,11 +19,11 @@ class OperandAddresses:
 
     def stride(self, memory: Memory) -> int:
         """Bytes from one row of a tile's memory operand to the next."""
-        return memory.stride * self._unit(memory)
+        return memory.stride * self.program.tensor[memory.tensor].element_bytes
 
     def base(self, memory: Memory, variables: dict[str, str]) -> tuple[str, int]:
         """A pointer for the part of an address that varies, and the bytes of the constant part."""
-        emit, size = self.emitter, self._unit(memory)
+        emit, size = self.emitter, self.program.tensor[memory.tensor].element_bytes
         base = self.pointers[memory.tensor]
         for name, coefficient in memory.index.terms:
             offset = emit.value(f"mul nsw i64 {variables[name]}, {coefficient * size}")
@@ -34,7 +33,3 @@ class OperandAddresses:
     def address(self, memory: Memory, variables: dict[str, str]) -> str:
         base, offset = self.base(memory, variables)
         return self.emitter.value(f"getelementptr inbounds i8, ptr {base}, i64 {offset}")
-
-    def _unit(self, memory: Memory) -> int:
-        """Bytes of an element."""
-        return fmt(self.program.tensor[memory.tensor].dtype).bits // 8

@@ -9,7 +9,7 @@ import numpy as np
 from isa_models import InvalidArgument, Unimplemented, UnknownName
 from isa_models.formats import FORMATS, fmt, name_of
 from isa_models.readings.arrays import Array, held, memory_bytes, unmasked
-from simdnn.kernels.common.narrow_floats import NARROW, is_code
+from simdnn.kernels.common.narrow_floats import NARROW, is_narrow
 
 SUPPORTED = ("f32:f32", "bf16:bf16", "f16:f16", "u8:s8", "s8:s8")  # src:weights that every primitive takes as they are
 #: that matmuls on CPUs take, and convolutions those of f32: both are widened to f32
@@ -38,7 +38,7 @@ def type_of(name: str, array: object, further: tuple[str, ...] = ()) -> str:
         dtype = name_of(array.dtype)
     except UnknownName:
         dtype = str(array.dtype)
-    if dtype not in (*_STORED, *further) and not (name == "weights" and dtype in FORMATS and is_code(dtype)):
+    if dtype not in (*_STORED, *further) and not (name == "weights" and dtype in FORMATS and is_narrow(dtype)):
         hint = f" ({_HINTS[dtype]})" if dtype in _HINTS else ""
         met = dtype if array.dtype.names else array.dtype
         raise InvalidArgument(f"{name} of {met}; allowed: {', '.join(_STORED)}{hint}")

@@ -10,7 +10,7 @@ from isa_models import InvalidArgument, Unimplemented
 from isa_models.formats import decode, fmt
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.epilogue import Decompression, Epilogue, Parameters
-from simdnn.kernels.common.narrow_floats import NARROW, Narrow, is_code
+from simdnn.kernels.common.narrow_floats import NARROW, Narrow, is_narrow
 from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.libraries import Library
@@ -33,7 +33,7 @@ def takes_part(given: Resolved, dst: str | None) -> bool:
 
 def of_narrow(src: str, wei: str, dst: str | None) -> bool:
     """Whether a narrow float is among the types."""
-    return is_code(wei) or any(isinstance(dtype, str) and dtype in NARROW for dtype in (src, dst))
+    return is_narrow(wei) or any(isinstance(dtype, str) and dtype in NARROW for dtype in (src, dst))
 
 
 def _dst_scale_mode(given: Resolved) -> str:
@@ -54,7 +54,7 @@ def problem_of(
 
     Raises `InvalidArgument` for scales that do not nest or fit, `Unimplemented` for what no kernel here has.
     """
-    if library and given.shape.wei not in NARROW and is_code(given.shape.wei):
+    if library and given.shape.wei not in NARROW and is_narrow(given.shape.wei):
         reason = f"{library.title} has no such type; dispatch='fastest' takes them"
         raise Unimplemented(f"{given.shape.wei} weights: {reason}")
     if library is None or (given.shape.src, fmt(given.shape.wei).bits) == ("bf16", 8) and given.shape.wei in NARROW:
@@ -172,7 +172,7 @@ def _own(
     assert base.narrow
     narrow = replace(base.narrow, src=inside, wei=None, reference=False)
     unpacked = None
-    if is_code(shape.wei) or not fmt(shape.wei).is_float:
+    if is_narrow(shape.wei) or not fmt(shape.wei).is_float:
         computes = ("bf16",) if library else computed(given, "avx512_core_bf16" in caps)
         unpacked = Decompression(computes, wei, merged=library is not None)
         common = wei is not None and not wei.group

@@ -10,7 +10,7 @@ import numpy as np
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from simdnn.kernels.common.narrow_floats import is_code
+from simdnn.kernels.common.narrow_floats import is_narrow
 from simdnn.kernels.common.params import Param
 from simdnn.primitives.attr import Quant
 
@@ -50,7 +50,7 @@ class Shape:
         integers, or floats of at most a byte.
         """
         is_float = fmt(self.src).is_float
-        return is_float and (not fmt(self.wei).is_float or is_code(self.wei) and not is_code(self.src))
+        return is_float and (not fmt(self.wei).is_float or is_narrow(self.wei) and not is_narrow(self.src))
 
 
 @dataclass(frozen=True, eq=False)

@@ -45,6 +45,11 @@ class Tensor(Record):
     def nbytes(self) -> int:
         return self.size * fmt(self.dtype).bits // 8
 
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an element; 0 of one that is smaller than a byte."""
+        return fmt(self.dtype).bits // 8
+
     @staticmethod
     def constant(name: str, dtype: str, data: bytes) -> Tensor:
         size = len(data) * 8 // fmt(dtype).bits

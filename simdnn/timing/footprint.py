@@ -14,7 +14,6 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from isa_models.formats import fmt
 from simdnn.program.records import AlikeAccesses, Loop, Program
 from simdnn.timing.bundles import NOBODYS, Accesses, Bundles, Dims, Extents, Lines, Runs
 
@@ -79,7 +78,7 @@ def parts(program: Program, line_bytes: int = 64) -> Region:
 
 def units_of(program: Program) -> dict[str, int]:
     """The bytes of each tensor's elements, by its name."""
-    return {tensor.name: fmt(tensor.dtype).bits // 8 for tensor in program.tensors}
+    return {tensor.name: tensor.element_bytes for tensor in program.tensors}
 
 
 def _part(

@@ -12,7 +12,7 @@ from isa_models.readings.arrays import Array
 from isa_models.records.alike import Alike
 from isa_models.records.display import InNotebooks
 from simdnn.kernels.common.epilogue import Parameters
-from simdnn.kernels.common.narrow_floats import is_code
+from simdnn.kernels.common.narrow_floats import is_narrow
 from simdnn.kernels.common.pack import Blocked
 from simdnn.kernels.common.problems import ConvProblem, MatmulProblem, Problem
 from simdnn.program.records import Program
@@ -203,7 +203,7 @@ class KernelKind:
 
     def reads(self, wei: str) -> bool:
         """Whether the user's weights may be stored in a type."""
-        return wei in self.weights or self.registered and is_code(wei)
+        return wei in self.weights or self.registered and is_narrow(wei)
 
     def _refused_layout(self, problem: Problem) -> str:
         if problem.wei_tag in self.tags:

@@ -18,11 +18,10 @@ NARROW = ("f8_e4m3", "f8_e5m2", "f6_e2m3", "f6_e3m2", "f4_e2m1")
 DYNAMIC = ("dynamic_mx", "dynamic_fp")
 
 
-def is_code(dtype: str) -> bool:
-    """Whether weights of a type are codes, of floats of at most a byte, which a kernel makes wider floats of: those of
-    `NARROW` and of formats that a user registers.
+def is_narrow(dtype: str) -> bool:
+    """Whether elements of a type are floats of at most a byte: those of `NARROW` and of formats that a user registers.
 
-    >>> is_code("f6_e2m3"), is_code("s4"), is_code("bf16")
+    >>> is_narrow("f6_e2m3"), is_narrow("s4"), is_narrow("bf16")
     (True, False, False)
     """
     return fmt(dtype).is_float and fmt(dtype).bits <= 8

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from isa_models.formats import fmt
+from isa_models.readings.arrays import Array
 from simdnn.kernels.common.batch import Batch
 from simdnn.kernels.common.epilogue import Decompression, Epilogue, GroupScales, ZeroPoints
 from simdnn.kernels.common.layouts import ANY_LAYOUTS, Layouts
@@ -51,6 +53,10 @@ class MatmulProblem:
     @property
     def macs(self) -> int:
         return self.m * self.n * self.k * self.batch.count
+
+    def matrix(self, outputs: Mapping[str, Array]) -> Array:
+        """dst (m, n), as a program leaves it in rows."""
+        return outputs["dst"].reshape(self.m, self.n)
 
     @property
     def form(self) -> MatmulProblem:
@@ -187,3 +193,8 @@ class ConvProblem:
 
 
 Problem = MatmulProblem | ConvProblem
+
+
+def of_integers(problem: Problem) -> bool:
+    """Whether source and weights are integers."""
+    return not (fmt(problem.src).is_float or fmt(problem.wei).is_float)

@@ -9,9 +9,8 @@ from functools import partial
 from typing import Any
 
 from simdnn.kernels.common.kernel import Kernel, KernelKind
-from simdnn.kernels.common.narrow_floats import Narrow
+from simdnn.kernels.common.narrow_floats import Narrow, is_narrow
 from simdnn.kernels.common.problems import ConvProblem, MatmulProblem, Problem
-from simdnn.kernels.x86.narrow import is_narrow
 from simdnn.kernels.x86.narrowed import as_f32, narrowing
 from simdnn.kernels.x86.widened import from_codes
 from simdnn.program.check import drafts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 from isa_models import Machine
@@ -78,10 +78,6 @@ class BlockRows:
         ]
         return verify(Program(f"{name} {p}", self.unit.isa, tuple(tensors), tuple(code)))
 
-    def finish(self, outputs: Mapping[str, Array]) -> Array:
-        """dst (m, n)."""
-        return outputs["dst"].reshape(self.problem.m, self.problem.n)
-
 
 class BlockKernel(ABC):
     """The generator for one problem with `blocks`: the source is quantized, and multiplied behind that."""
@@ -109,4 +105,4 @@ class BlockKernel(ABC):
 def built(kind: type[BlockKernel], name: str, unit: Unit, problem: MatmulProblem, machine: Machine) -> Kernel:
     """The kernel of a generator, as a row of the table asks for it."""
     made = kind(name, problem, unit)
-    return Kernel(name, made.program, made.prepare, made.shared.finish, "s8", ("wei",))
+    return Kernel(name, made.program, made.prepare, problem.matrix, "s8", ("wei",))

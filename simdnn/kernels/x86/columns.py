@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -24,15 +25,16 @@ class WindowCopy(ABC):
 
     source: Source
     problem: ConvProblem
+    name: ClassVar[str] = "lines"  # of the tensor that holds it
 
     @property
     @abstractmethod
     def line(self) -> int:
         """Elements of a line, with what fills it up."""
 
-    @abstractmethod
     def tensor(self) -> Tensor:
         """The copy."""
+        return Tensor(self.name, self.source.read, self.problem.mb * self.image, "scratch")
 
     @abstractmethod
     def stage(self, unit: Unit) -> Code:
@@ -84,6 +86,7 @@ class Columns(WindowCopy):
 
     part: int  # elements of a line after which another part starts
     depth: int  # the room of a part is a whole multiple of this
+    name: ClassVar[str] = "columns"
 
     @staticmethod
     def of(source: Source, problem: ConvProblem, part: int, depth: int) -> Columns:
@@ -100,9 +103,6 @@ class Columns(WindowCopy):
     def line(self) -> int:
         whole, rest = divmod(self.taps, self.part)
         return whole * self.padded + -(-rest // self.depth) * self.depth
-
-    def tensor(self) -> Tensor:
-        return Tensor("columns", self.source.read, self.problem.mb * self.image, "scratch")
 
     def stage(self, unit: Unit) -> Code:
         """One element at a time, of 8 or 16 bits masked."""
@@ -125,12 +125,12 @@ class Columns(WindowCopy):
                 stored = at + start + c * taps + z * (p.kh * p.kw) + u * p.kw + w
                 copy: Code = [
                     op(move, value, Memory(s.tensor, window + tap + c + channel, kind, 1)),
-                    op(move, Memory("columns", stored, kind, 1), value),
+                    op(move, Memory(self.name, stored, kind, 1), value),
                 ]
                 body += loop("c", channels, loop("z", planes, loop("u", rows, loop("w", columns, copy))))
             end = self.line - number * self.padded if last == k else self.padded
             for i in range(last - first, end):
-                place = Memory("columns", line + (number * self.padded + i), kind, 1)
+                place = Memory(self.name, line + (number * self.padded + i), kind, 1)
                 body.append(op(move, place, nothing))
         return self.each(body)
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from isa_models.formats import fmt
 from simdnn.kernels.common.code import Code, along, op
+from simdnn.kernels.common.narrow_floats import is_narrow
 from simdnn.kernels.x86.code import Unit, store32, typed
 from simdnn.kernels.x86.constants import Constants
-from simdnn.kernels.x86.narrow import HIDDEN, encode, is_narrow, load, store
+from simdnn.kernels.x86.narrow import HIDDEN, encode, load, store
 from simdnn.program.check import verify
 from simdnn.program.records import WEIGHTS, Affine, Memory, Program, Register, Tensor
 

@@ -18,13 +18,13 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common import pack
 from simdnn.kernels.common.code import Code, op
 from simdnn.kernels.common.epilogue import Decompression, Parameters
+from simdnn.kernels.common.narrow_floats import is_narrow
 from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.kernels.x86.code import broadcast32, load32, load_float
 from simdnn.kernels.x86.constants import Constants
 from simdnn.kernels.x86.dots import Dot
 from simdnn.kernels.x86.epilogue import Plan
-from simdnn.kernels.x86.narrow import is_narrow
 from simdnn.kernels.x86.product import Product, runs
 from simdnn.kernels.x86.stored import StoredRows, in_nibbles, odd_nibbles
 from simdnn.kernels.x86.tile import Panel

@@ -24,11 +24,12 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, loop, op
 from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.common.kernel import Kernel, Prepare
+from simdnn.kernels.common.narrow_floats import is_narrow
 from simdnn.kernels.common.pack import Blocked, per_channel
 from simdnn.kernels.common.problems import ConvProblem
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32, unit_of
 from simdnn.kernels.x86.constants import Constants
-from simdnn.kernels.x86.narrow import Decoding, in_runs, is_narrow
+from simdnn.kernels.x86.narrow import Decoding, in_runs
 from simdnn.kernels.x86.stored import in_nibbles, widen
 from simdnn.kernels.x86.widened import codes_of
 from simdnn.program.check import verify

@@ -8,7 +8,7 @@ source that lies column by column.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -285,7 +285,7 @@ class Gemv:
             self.name,
             self.program,
             Apart(self.source, self.beside),
-            self.finish,
+            self.problem.matrix,
             compute,
             weights,
             blocked=self.blocked,
@@ -319,7 +319,3 @@ class Gemv:
         out = np.zeros(self.channels, values.dtype)
         out[: self.outputs] = values
         return out
-
-    def finish(self, outputs: Mapping[str, Array]) -> Array:
-        """dst (m, n)."""
-        return outputs["dst"].reshape(self.problem.m, self.problem.n)

@@ -9,8 +9,6 @@ adds its lanes up in an order of its own. The bias, or a zero, comes last.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from isa_models.readings.arrays import Array, to_a_line
@@ -52,7 +50,7 @@ class UnfusedGemv:
         code = self.across_n() if self.plain else self.along_k()
         program = verify(Program(f"{self.name} {p}", _UNIT.isa, tuple(tensors), tuple(code)))
         weights = ("vector" if p.n == 1 else "matrix",)
-        return Kernel(self.name, program, Apart(self.source, self.beside), self.finish, "f32", weights)
+        return Kernel(self.name, program, Apart(self.source, self.beside), self.problem.matrix, "f32", weights)
 
     # -- plain ----------------------------------------------------------------------------------------------------
     def across_n(self) -> Code:
@@ -141,6 +139,3 @@ class UnfusedGemv:
         if p.bias is not None:  # one a column, and with one column all outputs have it
             found["bias"] = np.broadcast_to(np.asarray(p.bias, np.float32).reshape(-1), (self.outputs,)).copy()
         return found
-
-    def finish(self, outputs: Mapping[str, Array]) -> Array:
-        return outputs["dst"].reshape(self.problem.m, self.problem.n)

@@ -66,9 +66,6 @@ class WindowLines(WindowCopy):
         together = self.problem.groups == 1 and self.problem.dilation[1] == 1
         return self.source.ic * (self.problem.kw if together else 1)
 
-    def tensor(self) -> Tensor:
-        return Tensor("lines", self.source.read, self.problem.mb * self.image, "scratch")
-
     def stage(self, unit: Unit) -> Code:
         """The copy, a window an iteration."""
         p, s = self.problem, self.source
@@ -111,9 +108,6 @@ class TapLines(WindowCopy):
     @property
     def line(self) -> int:
         return self.part * (self.taps // self.used)
-
-    def tensor(self) -> Tensor:
-        return Tensor("lines", self.source.read, self.problem.mb * self.image, "scratch")
 
     def stage(self, unit: Unit) -> Code:
         """The copy, a window an iteration; of one group, columns of a row are neighbours in the image, too."""

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from isa_models.formats import Format, decode, fmt
 from simdnn.kernels.common.code import Code, op
-from simdnn.kernels.common.narrow_floats import Fields
+from simdnn.kernels.common.narrow_floats import Fields, is_narrow
 from simdnn.kernels.x86.code import Unit, load_float, store_bytes, typed, zero
 from simdnn.kernels.x86.constants import Constants
 from simdnn.program.records import Affine, Memory, Register, Tensor
@@ -29,11 +29,6 @@ _QUIET = 0x7FC00000
 _F16_INFINITY = 0x7C00
 _OR_OF_AND = 0xF8  # a | b & c
 TABLE = 64  # codes of one in two registers of 512 bits
-
-
-def is_narrow(dtype: str) -> bool:
-    """Whether elements of a type are floats of at most a byte."""
-    return fmt(dtype).is_float and fmt(dtype).bits <= 8
 
 
 def load(c: Constants, register: str, tensor: str, dtype: str, at: Affine, lanes: int) -> Code:

@@ -25,13 +25,13 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, along, loop
 from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.common.kernel import HELD, Kernel
-from simdnn.kernels.common.narrow_floats import Narrow
+from simdnn.kernels.common.narrow_floats import Narrow, is_narrow
 from simdnn.kernels.common.postops import previous_type
 from simdnn.kernels.common.problems import ConvProblem, MatmulProblem
 from simdnn.kernels.x86.code import Unit, load32, store32, typed, unit_of
 from simdnn.kernels.x86.constants import Constants
 from simdnn.kernels.x86.line_sums import horizontal
-from simdnn.kernels.x86.narrow import HIDDEN, MAGNITUDE, encode, is_narrow, load, store, widen
+from simdnn.kernels.x86.narrow import HIDDEN, MAGNITUDE, encode, load, store, widen
 from simdnn.program.check import verify
 from simdnn.program.records import Affine, Register, Tensor
 

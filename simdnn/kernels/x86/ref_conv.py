@@ -21,12 +21,13 @@ from isa_models.readings.transposed_copy import in_order
 from simdnn.kernels.common.code import Code, along, loop, nest, op, pieces
 from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.common.kernel import Kernel
+from simdnn.kernels.common.narrow_floats import is_narrow
 from simdnn.kernels.common.pack import filled, inputs_of
 from simdnn.kernels.common.problems import ConvProblem, Depth
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32, zero
 from simdnn.kernels.x86.constants import Constants
 from simdnn.kernels.x86.epilogue import Plan, TileSums, finish_tile
-from simdnn.kernels.x86.narrow import is_narrow, load
+from simdnn.kernels.x86.narrow import load
 from simdnn.program.check import verify
 from simdnn.program.records import SOURCE, WEIGHTS, Affine, Program, Tensor
 

@@ -10,7 +10,6 @@ A group is a single k unless source and weights both have scales by group: every
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 
@@ -21,14 +20,14 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, along, loop, op, pieces
 from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.common.kernel import Kernel
-from simdnn.kernels.common.narrow_floats import Narrow
+from simdnn.kernels.common.narrow_floats import Narrow, is_narrow
 from simdnn.kernels.common.pack import filled, inputs_of
 from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, store32, zero
 from simdnn.kernels.x86.constants import Constants
 from simdnn.kernels.x86.epilogue import Plan, TileSums, finish_tile
-from simdnn.kernels.x86.narrow import is_narrow, load
+from simdnn.kernels.x86.narrow import load
 from simdnn.program.check import verify
 from simdnn.program.records import SCALES, SOURCE, WEIGHTS, Affine, Program, Tensor
 
@@ -151,7 +150,7 @@ class RefFloat:
     # -- arrays ---------------------------------------------------------------------------------------------------
     def kernel(self) -> Kernel:
         """Products in f32."""
-        return Kernel(self.name, self.program, self.prepare, self.finish, "f32")
+        return Kernel(self.name, self.program, self.prepare, self.problem.matrix, "f32")
 
     def prepare(self, src: Array, weights: Array, p: Parameters) -> dict[str, Array]:
         """The program's inputs, columns filled up to whole vectors."""
@@ -170,9 +169,6 @@ class RefFloat:
             scales = np.asarray(p.wei_scale, np.float32)
             inputs["wei_scales"] = by_column(np.broadcast_to(scales, (len(scales), problem.n))).reshape(-1)
         return inputs_of(self.program, inputs)
-
-    def finish(self, outputs: Mapping[str, Array]) -> Array:
-        return outputs["dst"].reshape(self.problem.m, self.problem.n)
 
 
 def _stored(dtype: str) -> str:

@@ -16,7 +16,6 @@ f32 and adds their products up there, which gives the same bits as long as sums 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cached_property
 
 import numpy as np
@@ -244,7 +243,7 @@ class RefInt8:
 
     # -- arrays ---------------------------------------------------------------------------------------------------
     def kernel(self) -> Kernel:
-        return Kernel(self.name, self.program, self.prepare, self.finish, "f32" if self.floating else "s32")
+        return Kernel(self.name, self.program, self.prepare, self.problem.matrix, "f32" if self.floating else "s32")
 
     def prepare(self, src: Array, weights: Array, p: Parameters) -> dict[str, Array]:
         """The program's inputs; tables that change more slowly are repeated."""
@@ -294,6 +293,3 @@ class RefInt8:
         zw = p.wei_zero_points.astype(np.int64)
         zw = np.repeat(zw, groups // len(zw), axis=0).reshape(parts, -1, zw.shape[1])
         return np.asarray(-np.einsum("mqg,qgn->mqn", sums.reshape(m, parts, -1), zw)).astype(np.int32)
-
-    def finish(self, outputs: Mapping[str, Array]) -> Array:
-        return outputs["dst"].reshape(self.problem.m, self.problem.n)

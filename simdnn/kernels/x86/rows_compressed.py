@@ -9,7 +9,7 @@ from functools import partial
 from isa_models import Machine
 from isa_models.formats import fmt
 from simdnn.kernels.common.kernel import Kernel, KernelKind, Want
-from simdnn.kernels.common.narrow_floats import NARROW
+from simdnn.kernels.common.narrow_floats import NARROW, is_narrow
 from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.kernels.common.sums import Options
 from simdnn.kernels.x86.amx import TILED_BF16, TILED_F16, accumulation_of, tiled_gemm
@@ -22,7 +22,7 @@ from simdnn.kernels.x86.decompressor import refuses_groups
 from simdnn.kernels.x86.dots import BF16, FMA, FP16, MULTIPLY_ADD, Dot
 from simdnn.kernels.x86.fused import fused_gemm, refuses_fusion
 from simdnn.kernels.x86.gemm import compressed_gemm
-from simdnn.kernels.x86.narrow import TABLE, by_fields, is_narrow, undecodable
+from simdnn.kernels.x86.narrow import TABLE, by_fields, undecodable
 from simdnn.kernels.x86.widened import from_codes
 from simdnn.libraries.onednn.sums import cut_by_channels, cut_decompressed
 from simdnn.libraries.onednn.tile_blocks import compressed_blocks

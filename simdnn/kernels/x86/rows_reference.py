@@ -6,11 +6,10 @@ from functools import partial
 
 from isa_models import Machine
 from simdnn.kernels.common.kernel import Kernel, KernelKind
-from simdnn.kernels.common.narrow_floats import NARROW, Narrow
+from simdnn.kernels.common.narrow_floats import NARROW, Narrow, is_narrow
 from simdnn.kernels.common.problems import ConvProblem, MatmulProblem
 from simdnn.kernels.x86.as_s8 import WIDENED
 from simdnn.kernels.x86.code import Unit, unit_of
-from simdnn.kernels.x86.narrow import is_narrow
 from simdnn.kernels.x86.narrowed import as_f32, narrowing
 from simdnn.kernels.x86.ref_int8 import STRATEGIES, RefInt8
 

@@ -16,7 +16,7 @@ from simdnn.kernels.common.problems import Depth
 from simdnn.kernels.x86.code import Unit, fill_zero, zero
 from simdnn.kernels.x86.columns import WindowCopy
 from simdnn.kernels.x86.lines import copied
-from simdnn.program.records import Affine, Tensor
+from simdnn.program.records import Affine
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,6 @@ class RunLines(WindowCopy):
     def room(self, elements: int, step: int) -> int:
         """Elements of a line that a block takes."""
         return self.runs * -(-elements // step) * self.depth
-
-    def tensor(self) -> Tensor:
-        return Tensor("lines", self.source.read, self.problem.mb * self.image, "scratch")
 
     def stage(self, unit: Unit) -> Code:
         """The copy of a window: zeros, then each step over them."""

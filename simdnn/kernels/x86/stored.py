@@ -16,11 +16,12 @@ import numpy.typing as npt
 from isa_models.formats import decode, fmt
 from isa_models.readings.arrays import Array, to_a_line
 from simdnn.kernels.common.code import Code, op
+from simdnn.kernels.common.narrow_floats import is_narrow
 from simdnn.kernels.common.pack import Blocked, Layout, filled
 from simdnn.kernels.common.weight_cache import made_of
 from simdnn.kernels.x86.code import Unit, broadcast32, load32, zero
 from simdnn.kernels.x86.constants import Constants
-from simdnn.kernels.x86.narrow import Decoding, LookUp, by_fields, is_narrow
+from simdnn.kernels.x86.narrow import Decoding, LookUp, by_fields
 from simdnn.kernels.x86.narrow import widen as widen_codes
 from simdnn.kernels.x86.packing import Packing
 from simdnn.kernels.x86.packing import stored as plain

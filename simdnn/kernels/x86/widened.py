@@ -19,10 +19,11 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common.code import Code, along, loop, op
 from simdnn.kernels.common.epilogue import Parameters
 from simdnn.kernels.common.kernel import Kernel
+from simdnn.kernels.common.narrow_floats import is_narrow
 from simdnn.kernels.common.problems import MatmulProblem, Problem
 from simdnn.kernels.x86.code import Unit, broadcast32, store32, unit_of
 from simdnn.kernels.x86.constants import Constants
-from simdnn.kernels.x86.narrow import Decoding, in_runs, is_narrow, load
+from simdnn.kernels.x86.narrow import Decoding, in_runs, load
 from simdnn.program.check import verify
 from simdnn.program.records import SCALES, SOURCE, WEIGHTS, Affine, Memory, Register, Tensor
 

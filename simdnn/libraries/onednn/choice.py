@@ -11,6 +11,7 @@ from isa_models.formats import fmt
 from isa_models.isa import implied
 from simdnn.kernels.common.epilogue import Decompression
 from simdnn.kernels.common.layouts import ANY_LAYOUTS
+from simdnn.kernels.common.narrow_floats import is_narrow
 from simdnn.kernels.common.postops import sums_differ, sums_first, sums_late
 from simdnn.kernels.common.problems import ConvProblem, MatmulProblem, Problem
 from simdnn.libraries.model import Pick
@@ -98,7 +99,7 @@ def _refuse_layouts(p: ConvProblem, isa: str) -> None:
     if not way(p, "avx512_core" in implied(isa)):
         return
     types = f"{p.src}:{p.wei}:{p.epilogue.dst}"
-    if narrow.is_narrow(p.src) or mixed.of_two_floats(p) or p.src == "f16":
+    if is_narrow(p.src) or mixed.of_two_floats(p) or p.src == "f16":
         raise Unimplemented(f"what oneDNN takes for {types} over such layouts is not modelled: any, and axb, work")
     if (p.src, p.epilogue.dst) == ("f32", "bf16"):
         raise Unimplemented(f"oneDNN has no convolution {types} over such layouts: any, and axb, work, and f32")
@@ -138,7 +139,7 @@ def _of_rare_types(problem: Problem, caps: frozenset[str]) -> tuple[str, str] | 
     """The kernel of types that decide alone: narrow ones, and two floating-point types in one product."""
     if isinstance(problem, MatmulProblem) and (problem.narrow or narrow.by_f8(problem)):
         return narrow.choice(problem, caps)
-    if isinstance(problem, ConvProblem) and narrow.is_narrow(problem.src):
+    if isinstance(problem, ConvProblem) and is_narrow(problem.src):
         return narrow.convolution(problem, caps)
     if mixed.of_two_floats(problem):
         refuse_float_attributes(problem, caps)
@@ -211,7 +212,7 @@ def _beyond_blocks(p: ConvProblem) -> bool:
 
 def _has_own_choice(p: ConvProblem) -> bool:
     """Whether the types of a convolution decide, however many dimensions it has."""
-    return narrow.is_narrow(p.src) or mixed.of_two_floats(p)
+    return is_narrow(p.src) or mixed.of_two_floats(p)
 
 
 def _decompression(d: Decompression, caps: frozenset[str], src: str) -> tuple[str, str]:

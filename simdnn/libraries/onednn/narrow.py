@@ -16,11 +16,6 @@ _FASTEST = "dispatch='fastest' takes it"
 _WIDE = ("f32", "bf16", "f16")
 
 
-def is_narrow(dtype: str) -> bool:
-    """Whether a type is a float of 8 bits or fewer."""
-    return fmt(dtype).is_float and fmt(dtype).bits <= 8
-
-
 def convolution(p: ConvProblem, caps: frozenset[str]) -> tuple[str, str]:
     """The row and oneDNN's name for a convolution of narrow floats."""
     types = f"{p.src}:{p.wei}:{p.epilogue.dst}"

@@ -12,7 +12,7 @@ from isa_models.isa import implied
 from simdnn.kernels.common.activations import is_formula
 from simdnn.kernels.common.layouts import ANY_LAYOUTS
 from simdnn.kernels.common.postops import sums_differ, sums_late
-from simdnn.kernels.common.problems import ConvProblem, MatmulProblem, Problem
+from simdnn.kernels.common.problems import ConvProblem, MatmulProblem, Problem, of_integers
 from simdnn.kernels.common.sums import DotProduct, Options, Order, Part
 from simdnn.libraries.onednn import in_rows, older_gemm
 from simdnn.libraries.onednn.blocking import register_tile, tile_in_columns
@@ -269,7 +269,7 @@ def lifts(problem: Problem, name: str) -> str:
     tiles, and in `jit_uni_int8_1x1`, terms of zero points are added behind that. Older ones do it always.
     """
     e, of = problem.epilogue, family(name)
-    if fmt(problem.src).is_float or fmt(problem.wei).is_float or not name or name in REFERENCES:
+    if not of_integers(problem) or not name or name in REFERENCES:
         return ""
     if of == "jit_uni_int8_1x1":
         return "all"

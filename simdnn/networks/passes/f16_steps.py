@@ -126,7 +126,7 @@ class _Flat(Rewriting):
         """Whether a product and its bias belong to attention behind a LayerNormalization: one of the three that read
         it, or the one that it is added to. onnxruntime leaves them to a pattern of their own.
         """
-        for name in (node.inputs[0], *(n for each in self.readers_of(first_of(last)) for n in each.inputs)):
+        for name in (node.inputs[0], *(n for each in self.readers(first_of(last)) for n in each.inputs)):
             maker = self.nodes.get(name)
             if maker is None or maker.op != "LayerNormalization" or last not in self.around(maker):
                 continue
@@ -135,7 +135,7 @@ class _Flat(Rewriting):
 
     def around(self, norm: Node) -> list[Node]:
         """The additions of biases in the attention that reads a LayerNormalization; none where none reads it."""
-        readers = self.readers_of(first_of(norm))
+        readers = self.readers(first_of(norm))
         kinds = sorted(node.op for node in readers if node.op != "Shape")
         if kinds != ["Add", "MatMul", "MatMul", "MatMul"]:
             return []
@@ -143,10 +143,7 @@ class _Flat(Rewriting):
         other = self.nodes.get(next((name for name in total.inputs if name != first_of(norm)), ""))
         if other is None or other.op != "Add":
             return []
-        return [other, *(each for node in readers for each in self.readers_of(first_of(node)) if node.op == "MatMul")]
-
-    def readers_of(self, name: str) -> list[Node]:
-        return [self.nodes[reader] for reader in self.reading.get(name, []) if reader in self.nodes]
+        return [other, *(each for node in readers for each in self.readers(first_of(node)) if node.op == "MatMul")]
 
     def reshape(self, node: Node, source: str, target: str, sizes: tuple[int, ...]) -> Node:
         self.note({target: sizes})

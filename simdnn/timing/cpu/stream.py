@@ -170,7 +170,7 @@ class Stream:
         """The address in bytes of an operand whose index is zero, the bytes of an element, and what a step of each
         variable adds.
         """
-        unit = self._unit(memory)
+        unit = self.program.tensor[memory.tensor].element_bytes
         strides = tuple([(name, coefficient * unit) for name, coefficient in memory.index.terms])
         return min(0, self._reach(memory)), unit, strides
 
@@ -203,17 +203,14 @@ class Stream:
         memory = op.memory
         if memory is None or not self._may_cross(op):
             return 0
-        unit = self._unit(memory)
+        unit = self.program.tensor[memory.tensor].element_bytes
         moves = math.gcd(LINE, *[step * unit for _, step in memory.index.terms])
         apart, size = memory.stride * unit if memory.rows > 1 else 0, op.reach // memory.rows // 8
         return _crossing_rows(memory.index.const * unit % LINE, apart % LINE, memory.rows, size, moves)
 
-    def _unit(self, memory: Memory) -> int:
-        return fmt(self.program.tensor[memory.tensor].dtype).bits // 8
-
     def _reach(self, memory: Memory) -> int:
         """Bytes from a tile's first row to its last."""
-        return memory.stride * (memory.rows - 1) * self._unit(memory) if memory.rows > 1 else 0
+        return (memory.rows - 1) * memory.stride * self.program.tensor[memory.tensor].element_bytes
 
     def pointers(self, loop: Loop) -> int | None:
         """The address streams that the end of a loop has to move; None where it runs once, and so has no end."""
