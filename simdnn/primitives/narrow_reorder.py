@@ -7,9 +7,9 @@ import numpy as np
 from isa_models import InvalidArgument, Machine, Unimplemented
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
+from simdnn.kernels.common.narrow_floats import is_narrow
 from simdnn.kernels.x86 import convert
 from simdnn.kernels.x86.code import unit_of
-from simdnn.kernels.x86.narrow import is_narrow
 from simdnn.libraries import no_reorder
 from simdnn.primitives import arrays
 from simdnn.primitives.checks import vector_cap
