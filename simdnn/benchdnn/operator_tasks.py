@@ -17,7 +17,7 @@ from isa_models.readings.arrays import Array
 from simdnn.benchdnn import attributes, definitions
 from simdnn.benchdnn.attributes import AskedPostOp, Parameter
 from simdnn.benchdnn.layouts import Moved
-from simdnn.networks.kernels import shadow
+from simdnn.networks.shadows import shadow
 from simdnn.operators.estimate import estimate
 from simdnn.operators.results import OperatorEstimate
 

@@ -14,7 +14,7 @@ import numpy as np
 from isa_models import GpuMachine, InvalidArgument, Machine, SimdnnError, Unimplemented, UnknownTiming
 from isa_models.errors import counted
 from simdnn.networks.calls import Call
-from simdnn.networks.kernels import Kernels, shaded
+from simdnn.networks.kernels import Kernels
 from simdnn.networks.memo import Memo
 from simdnn.networks.model import RANDOM, Graph, Node
 from simdnn.networks.ops import find, integer_types, sequence
@@ -24,6 +24,7 @@ from simdnn.networks.passes.absorbed import joined
 from simdnn.networks.passes.f16_casts import RUNNING
 from simdnn.networks.precision import matches
 from simdnn.networks.result import NodeRun, described
+from simdnn.networks.shadows import shaded
 from simdnn.networks.types import bits
 from simdnn.primitives import Attr
 from simdnn.primitives.mathmode import FPMATH, cold_weights

@@ -21,7 +21,7 @@ from isa_models.records.alike import Alike
 from isa_models.records.display import InNotebooks
 from simdnn.networks.fold import folded
 from simdnn.networks.graph_run import GraphRun, NodePlace, Watch
-from simdnn.networks.kernels import Kernels, shadow
+from simdnn.networks.kernels import Kernels
 from simdnn.networks.load import Loaded, graph_of, read
 from simdnn.networks.memo import Memo
 from simdnn.networks.model import Graph, Port, shorten
@@ -33,6 +33,7 @@ from simdnn.networks.passes.graph_rewriting import Shapes
 from simdnn.networks.passes.qdq import fused
 from simdnn.networks.passes.qdq_as_onnxruntime import as_run
 from simdnn.networks.result import NetworkEstimate, NetworkResult
+from simdnn.networks.shadows import shadow
 from simdnn.networks.types import F32, label
 from simdnn.primitives import Attr
 from simdnn.primitives.run import Target, attr_of

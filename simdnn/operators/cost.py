@@ -13,8 +13,8 @@ import numpy as np
 from isa_models import InvalidArgument
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array
-from simdnn.networks.kernels import shadow
 from simdnn.networks.network import Network
+from simdnn.networks.shadows import shadow
 from simdnn.operators import deconvolution_as_convolution
 from simdnn.operators.fusing import fused
 from simdnn.operators.graph_builder import STORED, TYPES, Ending

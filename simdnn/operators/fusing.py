@@ -24,8 +24,8 @@ from simdnn.kernels.common.pool import PoolProblem, pooling
 from simdnn.kernels.common.vocabulary import Spread, Vocabulary, whole
 from simdnn.kernels.x86.line_passes import LineOperand, LinePass, LinesProblem, line_passes
 from simdnn.kernels.x86.vocabulary import X86Vocabulary
+from simdnn.networks.between_products import strides_of
 from simdnn.networks.calls import Build, Call, behind, kernel_cost
-from simdnn.networks.kernels import strides_of
 from simdnn.networks.result import NodeRun
 from simdnn.networks.types import label
 from simdnn.operators.recorded_passes import PassGroup, RecordedPass, RecordingKernels, grouped, place_of

@@ -16,8 +16,9 @@ from simdnn.kernels.common.pool import PoolProblem
 from simdnn.kernels.common.vocabulary import Vocabulary
 from simdnn.kernels.x86.code import Unit
 from simdnn.kernels.x86.vocabulary import X86Vocabulary
+from simdnn.networks.between_products import Formula, Values
 from simdnn.networks.calls import Call, words_for
-from simdnn.networks.kernels import Formula, Kernels, Values
+from simdnn.networks.kernels import Kernels
 from simdnn.networks.types import label
 
 _FEW = 8  # steps of a formula that later passes compute again; what takes more is kept

@@ -241,9 +241,9 @@ def test_absurd_sizes_are_refused_before_allocation(nodes: Any, constants: Any) 
 
 def test_what_is_still_read_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each output would fit; together they do not."""
-    from simdnn.networks import kernels
+    from simdnn.networks import between_products
 
-    monkeypatch.setattr(kernels, "memory_bytes", lambda: 9 << 20)
+    monkeypatch.setattr(between_products, "memory_bytes", lambda: 9 << 20)
     nodes = [helper.make_node("Expand", ["x", "n"], [f"a{i}"], f"fill{i}") for i in range(5)]
     sums = [helper.make_node("Sum", [f"a{i}" for i in range(5)], ["y"], "sum")]
     constants = {"n": np.array([1 << 16, 4])}

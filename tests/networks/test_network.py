@@ -15,8 +15,8 @@ onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 from onnx import TensorProto, helper  # noqa: E402
 
+from simdnn.networks.between_products import READINGS  # noqa: E402
 from simdnn.networks.inspect import inspect  # noqa: E402
-from simdnn.networks.kernels import READINGS  # noqa: E402
 from simdnn.networks.tables import run_layers  # noqa: E402
 from simdnn.numerics import reference  # noqa: E402
 from simdnn.primitives.run import Target  # noqa: E402

@@ -12,7 +12,7 @@ import numpy as np
 
 from isa_models import Unimplemented
 from isa_models.readings.arrays import Array
-from simdnn.networks.kernels import Kernels, shadow
+from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.heads import (
     AttentionForm,
@@ -29,6 +29,7 @@ from simdnn.networks.ops.in_f32 import HALVES, in_f32, rounded
 from simdnn.networks.ops.registry import MICROSOFT, need, operator
 from simdnn.networks.ops.shape import view
 from simdnn.networks.ops.transformer import outside, refuse_flags
+from simdnn.networks.shadows import shadow
 from simdnn.networks.types import F32
 
 

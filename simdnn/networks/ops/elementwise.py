@@ -20,9 +20,11 @@ from simdnn.kernels.common import functions as f
 from simdnn.kernels.common.expression import Element
 from simdnn.kernels.common.values import over_arrays
 from simdnn.libraries import LineSums
-from simdnn.networks.kernels import FLOATS, Formula, Kernels, shadow
+from simdnn.networks.between_products import FLOATS, Formula
+from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.registry import need, operator
+from simdnn.networks.shadows import shadow
 from simdnn.networks.types import bits, element, is_float, is_signed, label
 
 Plain = Callable[..., Any]

@@ -15,7 +15,7 @@ import numpy as np
 
 from isa_models import Unimplemented
 from isa_models.readings.arrays import Array
-from simdnn.networks.kernels import Kernels, shadow
+from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.classical import picked
 from simdnn.networks.ops.registry import ML, need, operator
@@ -28,6 +28,7 @@ from simdnn.networks.ops.scores import (
     transform_of,
     transformed,
 )
+from simdnn.networks.shadows import shadow
 from simdnn.networks.types import F32
 
 _BRANCHES: Mapping[str, Callable[[Array, Array], Any]] = {

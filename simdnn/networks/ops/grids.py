@@ -12,9 +12,10 @@ import numpy as np
 
 from isa_models import Unimplemented
 from isa_models.readings.arrays import Array
-from simdnn.networks.kernels import Kernels, shadow
+from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.registry import need
+from simdnn.networks.shadows import shadow
 
 F32 = np.float32
 _CUBIC = F32(-0.75)

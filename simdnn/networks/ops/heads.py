@@ -17,12 +17,13 @@ import numpy as np
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common import functions as f
 from simdnn.libraries import LineSums
-from simdnn.networks.kernels import Kernels, shadow
+from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.elementwise import formula_of, lines_of, powers_of
 from simdnn.networks.ops.linear import in_parts, products
 from simdnn.networks.ops.reduction import softmax_kernel
 from simdnn.networks.ops.shape import transposed, view
+from simdnn.networks.shadows import shadow
 from simdnn.networks.types import F32
 
 LEAST = np.finfo(np.float32).min

@@ -15,11 +15,12 @@ from isa_models.errors import counted
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.narrow_floats import NARROW
 from simdnn.kernels.common.windows import ImageWindows, window_count
-from simdnn.networks.kernels import Kernels, shadow
+from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.elementwise import by_numpy, has_kernel, lines_of, widened
 from simdnn.networks.ops.registry import MICROSOFT, need, operator
 from simdnn.networks.ops.shape import transposed, view
+from simdnn.networks.shadows import shadow
 from simdnn.networks.types import F32, is_float, label
 
 

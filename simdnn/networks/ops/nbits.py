@@ -14,11 +14,12 @@ from simdnn.kernels.common.nbits import BlockedWeights, FloatRow, IntegerDots, S
 from simdnn.kernels.x86.nbits import integer_dots
 from simdnn.kernels.x86.nbits_float import float_row
 from simdnn.kernels.x86.nbits_source import source_blocks
-from simdnn.networks.kernels import Kernels, shadow
+from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.indexing import checked
 from simdnn.networks.ops.linear import products
 from simdnn.networks.ops.registry import MICROSOFT, axis_of, need, operator
+from simdnn.networks.shadows import shadow
 from simdnn.networks.types import F32, bits, is_float, limits
 
 #: types of weights that onnxruntime makes blocks of where it meets them dequantized beside a source of floats

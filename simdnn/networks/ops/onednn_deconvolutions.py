@@ -18,10 +18,11 @@ import numpy as np
 
 from isa_models.readings.arrays import Array
 from simdnn.kernels.x86.gemm_older import parts
-from simdnn.networks.kernels import Kernels, shadow
+from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.registry import OWN, operator
 from simdnn.networks.ops.shape import view
+from simdnn.networks.shadows import shadow
 from simdnn.networks.types import F32, S32, is_float, label
 
 _OF_A_TILE = 32  # products of bf16 that a tile sums before they are added to what is there

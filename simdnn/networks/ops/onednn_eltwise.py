@@ -20,7 +20,8 @@ from simdnn.kernels.common.masks import negative, opposite
 from simdnn.kernels.common.pointwise import OF_KERNELS, OF_REFERENCE, PLAIN, function_on_gpus
 from simdnn.kernels.common.postops import ELTWISE, PostOp
 from simdnn.kernels.common.resample import MOST_PIXELS, ResampleProblem, places_of, resampling
-from simdnn.networks.kernels import Formula, Kernels, shadow
+from simdnn.networks.between_products import Formula
+from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops import extremes
 from simdnn.networks.ops.elementwise import by_numpy
@@ -29,6 +30,7 @@ from simdnn.networks.ops.pool import PoolWindows
 from simdnn.networks.ops.quantized import S32_IN_F32, bounded
 from simdnn.networks.ops.registry import OWN, operator
 from simdnn.networks.ops.shape import view
+from simdnn.networks.shadows import shadow
 from simdnn.networks.types import bits, element, is_float, limits
 
 _AXES = 3  # planes, rows, columns

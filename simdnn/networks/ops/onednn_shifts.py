@@ -7,9 +7,10 @@ from __future__ import annotations
 import numpy as np
 
 from isa_models.readings.arrays import Array
-from simdnn.networks.kernels import Kernels, shadow
+from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.registry import OWN, operator
+from simdnn.networks.shadows import shadow
 from simdnn.networks.types import F32
 
 _LEAST = -(1 << 31)  # s32 of what has no place there

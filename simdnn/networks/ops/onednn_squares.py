@@ -11,10 +11,12 @@ import numpy as np
 from isa_models.readings.arrays import Array, ArrayValue
 from simdnn.kernels.common.expression import Element
 from simdnn.kernels.common.values import over_arrays
-from simdnn.networks.kernels import Formula, Kernels, shadow
+from simdnn.networks.between_products import Formula
+from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.elementwise import by_numpy
 from simdnn.networks.ops.registry import OWN, operator
+from simdnn.networks.shadows import shadow
 
 _TOGETHER, _MOST = 8, 32  # neighbours that one kernel reads, and that kernels read at all: more are told to NumPy
 

@@ -13,12 +13,13 @@ import numpy as np
 
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.expression import Element
-from simdnn.networks.kernels import Kernels, shadow
+from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.elementwise import by_numpy
 from simdnn.networks.ops.extremes import EXTREMES, chained, in_register, is_special, lines_of
 from simdnn.networks.ops.registry import OWN, operator
 from simdnn.networks.ops.shape import view
+from simdnn.networks.shadows import shadow
 from simdnn.networks.types import F32, is_float
 
 _STEPS: dict[str, Callable[[Element, Element], Element]] = {

@@ -11,12 +11,14 @@ from isa_models import InvalidArgument
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.pool import PoolProblem, pooling
 from simdnn.libraries import LineSums
-from simdnn.networks.kernels import Kernels, Values, shadow
+from simdnn.networks.between_products import Values
+from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.elementwise import has_kernel, lines_of, widened
 from simdnn.networks.ops.linear import windows
 from simdnn.networks.ops.registry import need, operator
 from simdnn.networks.passes.nchwc import LAID
+from simdnn.networks.shadows import shadow
 from simdnn.networks.types import F32, is_float, label
 
 _MOST_STEPS = 1 << 40  # elements that windows read, all in all: a quarter of an hour

@@ -12,12 +12,14 @@ from isa_models import Unimplemented
 from isa_models.errors import counted
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common.expression import Element
-from simdnn.networks.kernels import FLOATS, Kernels, shadow
+from simdnn.networks.between_products import FLOATS
+from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.elementwise import cast_to, has_kernel, lines_of, narrowed
 from simdnn.networks.ops.linear import checked_conv, convolve, image_windows, with_attr
 from simdnn.networks.ops.registry import MICROSOFT, axis_of, need, operator
 from simdnn.networks.ops.shape import view
+from simdnn.networks.shadows import shadow
 from simdnn.networks.types import F16, F32, element, is_float, label, limits
 from simdnn.primitives import Attr
 

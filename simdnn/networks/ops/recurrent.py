@@ -13,7 +13,8 @@ from isa_models.readings.arrays import Array
 from simdnn.kernels.common import functions as f
 from simdnn.kernels.common.expression import Element
 from simdnn.libraries import Library
-from simdnn.networks.kernels import Formula, Kernels
+from simdnn.networks.between_products import Formula
+from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.elementwise import has_kernel
 from simdnn.networks.ops.linear import in_parts, products

@@ -14,7 +14,8 @@ from isa_models import Unimplemented
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common import functions as f
 from simdnn.libraries import LineSums
-from simdnn.networks.kernels import FLOATS, Formula, Kernels
+from simdnn.networks.between_products import FLOATS, Formula
+from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.elementwise import by_numpy, has_kernel, lines_of, powers_of, widened
 from simdnn.networks.ops.function import by_body

@@ -8,11 +8,12 @@ import numpy as np
 
 from isa_models.errors import counted
 from isa_models.readings.arrays import Array
-from simdnn.networks.kernels import Kernels, shadow
+from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.registry import axis_of, need, operator
 from simdnn.networks.ops.resize_f32 import ResizedAxis, resized
 from simdnn.networks.ops.shape import ints
+from simdnn.networks.shadows import shadow
 from simdnn.networks.types import is_float
 
 

@@ -10,9 +10,10 @@ import numpy as np
 from isa_models import InvalidArgument, Unimplemented
 from isa_models.errors import counted
 from isa_models.readings.arrays import Array
-from simdnn.networks.kernels import Kernels, shadow
+from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.registry import axis_of, need, operator
+from simdnn.networks.shadows import shadow
 from simdnn.networks.types import is_float
 
 

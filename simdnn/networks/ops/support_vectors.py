@@ -13,7 +13,7 @@ import numpy as np
 
 from isa_models.readings.arrays import Array
 from simdnn.kernels.common import functions as f
-from simdnn.networks.kernels import Kernels, shadow
+from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.classical import matrix, picked
 from simdnn.networks.ops.elementwise import computed, formula_of, lines_of, raised
@@ -28,6 +28,7 @@ from simdnn.networks.ops.scores import (
     logistic,
     transform_of,
 )
+from simdnn.networks.shadows import shadow
 from simdnn.networks.types import F32
 
 _KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")

@@ -11,7 +11,7 @@ import numpy as np
 
 from isa_models import Unimplemented
 from isa_models.readings.arrays import Array
-from simdnn.networks.kernels import Kernels, shadow
+from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
 from simdnn.networks.ops.dynamic import matmul_integer_to_float
 from simdnn.networks.ops.elementwise import lines_of
@@ -21,6 +21,7 @@ from simdnn.networks.ops.quantized import dequantize_linear
 from simdnn.networks.ops.reduction import normalized, normalized_by_lines, softmax_kernel
 from simdnn.networks.ops.registry import MICROSOFT, need, operator
 from simdnn.networks.ops.shape import transposed, view
+from simdnn.networks.shadows import shadow
 from simdnn.networks.types import F32
 
 _LEAST = float(np.finfo(np.float32).min)
