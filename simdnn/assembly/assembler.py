@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from isa_models.errors import InvalidArgument, SimdnnError, did_you_mean
-from isa_models.host.forks import at_fork
+from isa_models.host.forks import ForkLock, at_fork
 from simdnn.assembly.decode import MNEMONICS
 from simdnn.assembly.elf import LINE, ObjectFile
 from simdnn.assembly.text import OTHER_MACHINE, CleanText, elsewhere, read_text
@@ -34,24 +34,29 @@ class _Assembler:
     """The process, started on the first text and again where it has ended."""
 
     def __init__(self) -> None:
-        self.forked()
+        self.process: subprocess.Popen[bytes] | None = None
+        self.complaints: IO[bytes] | None = None
+        self.lock = ForkLock()
         atexit.register(self.close)
         at_fork(after_in_child=self.forked)
 
     def forked(self) -> None:
-        """Forget the assembler's process in a forked child: it answers the parent alone."""
-        self.process: subprocess.Popen[bytes] | None = None
-        self.complaints: IO[bytes] | None = None
-        self.lock = threading.Lock()
+        """Forget the assembler's process in a forked child: it answers the parent alone, which waits for it."""
+        if (process := self.process) is not None:
+            process.returncode = 0
+            for file in (process.stdin, process.stdout, self.complaints):
+                if file is not None:
+                    file.close()
+        self.process = self.complaints = None
 
     def close(self) -> None:
-        if self.process is not None:
-            _kill(self.process)
-            self.process.communicate()
-            self.process = None
-        if self.complaints is not None:
-            self.complaints.close()
-            self.complaints = None
+        process, complaints = self.process, self.complaints
+        self.process = self.complaints = None
+        if process is not None:
+            _kill(process)
+            process.communicate()
+        if complaints is not None:
+            complaints.close()
 
     def _start(self) -> subprocess.Popen[bytes]:
         self.complaints = tempfile.TemporaryFile()
@@ -61,33 +66,42 @@ class _Assembler:
 
     def __call__(self, text: str) -> bytes:
         """The ELF object of a text, or the error that LLVM gives."""
-        data = text.encode()
         with self.lock:
-            process = self.process = self.process or self._start()
-            assert process.stdin and process.stdout and self.complaints
-            watchdog = threading.Timer(PATIENCE_S, _kill, [process])
-            watchdog.start()
-            head = answer = b""
             try:
-                process.stdin.write(struct.pack("<I", len(data)) + data)
-                process.stdin.flush()
-                head = process.stdout.read(4)
-                answer = process.stdout.read(struct.unpack("<I", head)[0]) if len(head) == 4 else b""
-            except OSError:
-                pass
-            finally:
-                watchdog.cancel()
-            if answer:
-                return answer
-            if len(head) < 4:  # the process itself has ended
-                process.wait()
-            self.complaints.seek(0)
-            complaint = self.complaints.read().decode(errors="replace")
-            self.complaints.seek(0)  # where the process writes on, too
-            self.complaints.truncate()
-            if len(head) < 4:
+                return self._answer(text)
+            except SimdnnError:
+                raise
+            except BaseException:  # an interrupt: an answer that is still to come would be taken for the next text's
                 self.close()
-            raise _refusal(complaint or f"its process ended with {process.returncode}", text)
+                raise
+
+    def _answer(self, text: str) -> bytes:
+        data = text.encode()
+        process = self.process = self.process or self._start()
+        assert process.stdin and process.stdout and self.complaints
+        watchdog = threading.Timer(PATIENCE_S, _kill, [process])
+        head = answer = b""
+        try:
+            watchdog.start()
+            process.stdin.write(struct.pack("<I", len(data)) + data)
+            process.stdin.flush()
+            head = process.stdout.read(4)
+            answer = process.stdout.read(struct.unpack("<I", head)[0]) if len(head) == 4 else b""
+        except OSError:
+            pass
+        finally:
+            watchdog.cancel()
+        if answer:
+            return answer
+        if len(head) < 4:  # the process itself has ended
+            process.wait()
+        self.complaints.seek(0)
+        complaint = self.complaints.read().decode(errors="replace")
+        self.complaints.seek(0)  # where the process writes on, too
+        self.complaints.truncate()
+        if len(head) < 4:
+            self.close()
+        raise _refusal(complaint or f"its process ended with {process.returncode}", text)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -16,10 +16,10 @@ from simdnn.libraries import LIBRARIES, versions
 FINDINGS = ("reference", "saturates", "inexact", "refused")
 EPILOG = """\
 columns
-  reference        the library leaves the node to its reference implementation, many times slower than what it has else
-                   (cycles are those of the kernel that yields its bits here)
-  saturates        some input makes pairs of products exceed 16 bits: yes (one was run), no (none can), - (cannot be
-                   told, as weights are not known)
+  reference        the library leaves the node to its reference implementation, many times slower than what it has \
+else (cycles are those of the kernel that yields its bits here)
+  saturates        some input makes pairs of products exceed 16 bits: yes (one was run), no (none can), - (cannot be \
+told, as weights are not known)
   inexact          integers saturate, lose bits of halved weights, or round: yes, no, - (cannot be told, or no integers)
   fastest          the mode that takes the fewest cycles at this node, on this machine, under this cap
   in --json and -o also

@@ -91,7 +91,7 @@ def _add_modes(parser: argparse._ArgumentGroup) -> None:
         "--fpmath-layers",
         default="*",
         metavar="PATTERN,…",
-        help="in math modes, which layers are in the mode; the others stay strict, as with 'conv*' (all)",
+        help="in math modes: the layers that are in the mode, as 'conv*'; the others stay strict (all)",
     )
 
 
@@ -104,8 +104,8 @@ def _add_kernels(parser: argparse._ArgumentGroup) -> None:
     parser.add_argument(
         "--values-of",
         metavar="MACHINE",
-        help="of several machines the one whose quality a fetched network shows for all, where a mode's products have "
-        "the same types on the others: they differ in the order of sums alone (each its own)",
+        help="a fetched network on several machines: compute values on this one alone where a mode multiplies the same "
+        "types on the others, which then differ in the order of sums alone (each machine computes its own)",
     )
     parser.add_argument(
         "--dispatch",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -391,6 +392,23 @@ def test_a_wrong_line_starts_no_process() -> None:
         assembler.assemble.cache_clear()
         assert machine_code("nop") == code
     assert assembler._assembler.process is process is not None
+    with warnings.catch_warnings(record=True) as met:  # none of files that a fork leaves open
+        warnings.simplefilter("always")
+        if (child := os.fork()) == 0:
+            os._exit(0 if assembler._assembler.process is None and not met else 1)
+    assert os.waitpid(child, 0)[1] == 0 and process.poll() is None
+
+
+def test_an_interrupted_text_leaves_no_answer_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    code = machine_code("nop")
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(struct, "unpack", interrupt)
+        machine_code("vpaddd zmm7, zmm1, zmm2")
+    assembler.assemble.cache_clear()
+    assert machine_code("nop") == code
 
 
 def test_instructions_as_they_are_typed(capsys: pytest.CaptureFixture[str]) -> None:
