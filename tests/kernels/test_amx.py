@@ -137,12 +137,15 @@ def test_values_do_not_depend_on_the_panels_that_rows_meet_in_turn(
     p = Parameters(wei_scale=rng.uniform(0.01, 0.1, (k // 32, n)).astype(np.float32)) if compressed else Parameters()
     monkeypatch.setattr(decompress, "_LEAST_TURNS", 1)
     outputs, extents = set(), set()
-    for panels in (1, 3, 4, 100):
+    for panels in (1, 3, 4, 100):  # of which one is run by all engines
         monkeypatch.setattr(amx, "_SECOND_LEVEL", panels * 32 * k * 2 * 4)
         monkeypatch.setattr(decompress, "_MOST_AT_ONCE", panels)
         kernel = build(name, problem)
         extents.add(tuple(loop.extent for loop in loops(kernel.program) if loop.var == "j"))
-        outputs.add(run_all(kernel, a, b, p, portable=False).tobytes())
+        if panels == 3:
+            outputs.add(run_all(kernel, a, b, p, portable=False).tobytes())
+        else:
+            outputs.add(kernel.finish(numerics.run(kernel.program, kernel.prepare(a, b, p))).tobytes())
     assert len(outputs) == 1 and len(extents) > 2
 
 

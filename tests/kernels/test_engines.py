@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import zlib
-from contextlib import nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import ml_dtypes
@@ -92,11 +93,14 @@ def bits(array: Array) -> bytes:
 
 
 def run_all(kernel: Kernel, src: Array, wei: Array, p: Parameters, portable: bool = True) -> Array:
-    """The result, after the three engines have agreed on it, in haste and not; `portable` code may be left out."""
+    """The result, after the three engines have agreed on it, in haste and not; `portable` code, of one of the two kinds,
+    may be left out.
+    """
     inputs = kernel.prepare(src, wei, p)
     wanted = kernel.finish(numerics.run(kernel.program, inputs, engine="reference"))
+    kinds: tuple[Callable[[], AbstractContextManager[None]], ...] = nullcontext, code_of_long_runs
     for native in (True, False) if portable else (True,):
-        for haste in (nullcontext, code_of_long_runs):
+        for haste in kinds if native else kinds[zlib.crc32(kernel.name.encode()) % 2 :][:1]:
             with haste():
                 met = kernel.finish(numerics.run(kernel.program, inputs, engine="compiled", native=native))
             how = f"{'native' if native else 'portable'}, {haste.__name__}"

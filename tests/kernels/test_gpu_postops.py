@@ -71,7 +71,7 @@ def test_comparisons_of_numbers_that_are_none(machine: str) -> None:
     for kind, compare in COMPARE.items():
         attr = Attr(post_ops=[("add", np.ascontiguousarray(x)), (kind, np.ascontiguousarray(y))])
         expected = compare(x, y)
-        found = simdnn.matmul(src, weights, machine=machine, attr=attr).output
+        found = simdnn.matmul(src, weights, machine=machine, attr=attr, engine="reference").output
         np.testing.assert_array_equal(found, expected, err_msg=kind)
         of_nan = kind in ("ge", "gt", "ne")
         for cpu in ("hsw", "zen4"):

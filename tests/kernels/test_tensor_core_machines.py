@@ -82,7 +82,8 @@ def test_parts_of_k_are_chains_that_are_added_up_in_order(
         part = chained(unit, arch, left, right, 16 * 16 // fmt(src).bits)
         total = part if total is None else total + part
     assert found.output.tobytes() == again.output.tobytes() == np.asarray(total).tobytes()
-    assert found.explain(1, 7).value == found.output[1, 7]
+    if unit == "mma":
+        assert found.explain(1, 7).value == found.output[1, 7]
 
 
 @pytest.mark.parametrize("wei", ["s8", "s4"])

@@ -219,7 +219,7 @@ def test_names_of_any_length_and_kind_leave_a_table(tmp_path: Path, capsys: pyte
     ]
     onnx.save(model(nodes, [held("w", WEIGHTS), held("v", WEIGHTS.T.copy())]), tmp_path / "m.onnx")
     path = str(tmp_path / "m.onnx")
-    for command in (["lint", path, "--isa", "avx512_core_vnni"], ["tune", path, "--modes", "int8-vnni"]):
+    for command in (["lint", path, "--isa", "avx512_core_vnni"], ["tune", path, "--modes", "int8-vnni", "--jobs", "1"]):
         assert main(command) == 0
         lines = capsys.readouterr().out.splitlines()
         assert max(map(len, lines)) < 400 and any("/one" in line and "…" in line for line in lines)

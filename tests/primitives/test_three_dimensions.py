@@ -80,9 +80,9 @@ def test_values(number: int, dtype: str, machine: str, kernel: str) -> None:
     shape = SHAPES[number]
     src, weights = operands(shape, dtype)
     named = {name: shape[name] for name in ("strides", "padding", "dilation")}
-    for engine in ("compiled", "reference")[: 1 if number % 2 else 2]:
+    for engine, images in (("compiled", src), ("reference", src[:1]))[: 1 if number % 2 else 2]:
         r = simdnn.convolution(
-            src,
+            images,
             weights,
             groups=shape["g"],
             machine=machine,
@@ -91,7 +91,7 @@ def test_values(number: int, dtype: str, machine: str, kernel: str) -> None:
             engine=engine,
             **named,
         )
-        assert r.output.shape[2:] and (r.output == expected(src, weights, shape)).all()
+        assert r.output.shape[2:] and (r.output == expected(images, weights, shape)).all()
 
 
 @one_in(4)
@@ -111,9 +111,9 @@ def test_zero_points_around_the_planes(number: int, dtype: str, machine: str, ke
     src, weights = operands(shape, dtype)
     named = {name: shape[name] for name in ("strides", "padding", "dilation")}
     how: dict[str, Any] = {"machine": machine, "dispatch": f"conv:{kernel}", "attr": Attr(zero_points={"src": 2})}
-    for engine in ("compiled", "reference"):
-        r = simdnn.convolution(src, weights, groups=shape["g"], engine=engine, **how, **named)
-        assert (r.output == expected(src.astype(np.int64) - 2, weights, shape)).all()
+    for engine, images in (("compiled", src), ("reference", src[:1])):
+        r = simdnn.convolution(images, weights, groups=shape["g"], engine=engine, **how, **named)
+        assert (r.output == expected(images.astype(np.int64) - 2, weights, shape)).all()
 
 
 def test_what_follows_the_sums() -> None:
