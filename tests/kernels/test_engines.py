@@ -93,8 +93,8 @@ def bits(array: Array) -> bytes:
 
 
 def run_all(kernel: Kernel, src: Array, wei: Array, p: Parameters, portable: bool = True) -> Array:
-    """The result, after the three engines have agreed on it, in haste and not; `portable` code, of one of the two kinds,
-    may be left out.
+    """The result, after the three engines have agreed on it, in haste and not; in one of the two for `portable` code,
+    which may be left out.
     """
     inputs = kernel.prepare(src, wei, p)
     wanted = kernel.finish(numerics.run(kernel.program, inputs, engine="reference"))

@@ -22,6 +22,7 @@ from isa_models.block_formats import block_format
 from isa_models.formats import fmt
 from isa_models.machines.loader import cpu_machine as machine
 from isa_models.machines.provenance import Provenance
+from isa_models.readings.arrays import ArrayValue
 from simdnn.kernels.common.epilogue import Epilogue
 from simdnn.kernels.common.kernel import KernelKind
 from simdnn.kernels.common.postops import RELU
@@ -85,7 +86,20 @@ def whole(program: Program, name: str) -> walk.CoreTime:
 def test_every_kernel_is_timed_whole(kind: KernelKind) -> None:
     target = next(found for found in map(machine, ("zen4", "spr", "gnr")) if found.supports(kind.isa))
     program = kind.build(next(p for p in problems() if not kind.accepts(p)), target).program
-    assert estimate_program(program, target).executed == executed(program)
+    counted = Counting(program, {})
+    counted.whole("instructions counted")
+    assert estimate_program(program, target).executed == counted.executed
+
+
+class Counting(reference.Interpreter):
+    """The readable engine's way through a program, on which instructions are counted and none is computed."""
+
+    def op(self, op: Op, variables: reference.Variables, registers: reference.Registers, batch: int) -> ArrayValue:
+        self.executed[op.definition.mnemonic(op.width)] += batch
+        return NOTHING
+
+
+NOTHING = ArrayValue(np.zeros((1, 1), np.uint8), "u8")
 
 
 def problems() -> Iterator[Problem]:
