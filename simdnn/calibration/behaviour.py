@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,7 +52,12 @@ def behaviour() -> Behaviour:
 
 def nine_slots_of(target: Machine) -> float | None:
     """The cycles that a machine's clock predicts for the loop of nine slots; None where it lacks the rows."""
-    loop = "\n".join(["1:", *["nop"] * (SLOTS - 1), "dec rcx", "jnz 1b"])
+    return predicted(target, ["nop"] * (SLOTS - 1))
+
+
+def predicted(target: Machine, body: Sequence[str]) -> float | None:
+    """The cycles that a machine's clock predicts for a loop as `timer.measure` runs it; None where it lacks rows."""
+    loop = "\n".join(["1:", *body, "dec rcx", "jnz 1b"])
     try:
         return analyze(loop, machine=target).cycles_per_iteration
     except SimdnnError:

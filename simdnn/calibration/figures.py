@@ -16,13 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simdnn.calibration import timer
-from simdnn.calibration.forms import accumulates, chained, on_tiles, text
+from simdnn.calibration.forms import COPIES, accumulates, chained, on_tiles, repeated, text
 from simdnn.calibration.sampler import CHAIN_CYCLES, Sampler, Samples, tick_ns
 from simdnn.calibration.team import Team
 from simdnn.progress import Progress
 
-COPIES = 24  # of an instruction in the loop for throughput
-DESTINATIONS = 12  # different ones among them
 CHAIN = 12  # of them in the loop for latency
 BLOCK = 100  # forms that are run once each before any is run again
 BUSY = 3  # times the seconds asked for, at most, where other work takes the core
@@ -80,8 +78,7 @@ def instruction_figures(
 
 
 def _throughput(mnemonic: str, form: str) -> float | None:
-    body = [text(mnemonic, form, i % DESTINATIONS, 14, 15, 64 * (i % 16)) for i in range(COPIES)]
-    return _cycles(body, COPIES, on_tiles(mnemonic, form))
+    return _cycles(repeated(mnemonic, form), COPIES, on_tiles(mnemonic, form))
 
 
 def _latency(mnemonic: str, form: str) -> float | None:

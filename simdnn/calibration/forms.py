@@ -14,6 +14,8 @@ from isa_models.machines.shipped import machine_names
 from simdnn.assembly.assembler import machine_code
 from simdnn.calibration.sampler import TILES_AT
 
+COPIES = 24  # of an instruction in the loop for throughput
+DESTINATIONS = 12  # different ones among them, of general registers and masks those that are there
 _POINTER = {8: "byte", 16: "word", 32: "dword", 64: "qword", 128: "xmmword", 256: "ymmword", 512: "zmmword"}
 #: general instructions beside the package's, that loops are made of
 _GENERAL = frozenset(
@@ -72,10 +74,19 @@ def _usable(mnemonic: str, form: str) -> bool:
         return False
 
 
-def text(mnemonic: str, form: str, destination: int, source: int, other: int, offset: int = 0) -> str:
-    """An instruction's line: registers by number, memory at rsi (loads) or rdi (stores) plus `offset`.
+def repeated(mnemonic: str, form: str) -> list[str]:
+    """The loop, less its end, by which a form's throughput is told: `COPIES` that do not wait for each other, unless
+    by what they read of their own destinations or of flags.
+    """
+    return [text(mnemonic, form, i % DESTINATIONS, 14, 15, i) for i in range(COPIES)]
 
-    First operands are the tiles 0 to 5; of the others 14 is tile 6 and 15 tile 7. A tile's rows are r15 apart.
+
+def text(mnemonic: str, form: str, destination: int, source: int, other: int, turn: int = 0) -> str:
+    """An instruction's line: registers by number, memory at rsi (loads) or rdi (stores), at each `turn` elsewhere.
+
+    No number up to 13 names a register that 14 or 15 names. A tile's rows are r15 apart. Loads go through the bytes of
+    one line: those of several lines would wait for each other, on a Zen where they read one bank (four bytes of each
+    line), on a Golden Cove where they read one place of their lines.
     """
     if mnemonic == "ldtilecfg":
         return f"{mnemonic} [rsi+{TILES_AT}]"
@@ -83,12 +94,11 @@ def text(mnemonic: str, form: str, destination: int, source: int, other: int, of
     parts = []
     for position, operand in enumerate(form.split(",")):
         if match := re.match(r"m(\d+)", operand):
-            base = "rdi" if position == 0 else "rsi"
+            base, bits, line = "rdi" if position == 0 else "rsi", int(match[1]), turn % 16 * 64
             if on_tiles(mnemonic, form):
-                parts.append(f"[{base}+r15+{offset}]")
-                next(numbers, None)
-                continue
-            parts.append(f"{_POINTER[int(match[1])]} ptr [{base}+{offset}]")
+                parts.append(f"[{base}+r15+{line}]")
+            else:
+                parts.append(f"{_POINTER[bits]} ptr [{base}+{line if position == 0 else turn * bits // 8 % 64}]")
             next(numbers, None)
         elif operand[0] == "i":
             parts.append("3")
@@ -98,15 +108,16 @@ def text(mnemonic: str, form: str, destination: int, source: int, other: int, of
         elif operand[1:3] == "mm":
             parts.append(f"{operand}{next(numbers)}")
         elif operand == "k":
-            parts.append(f"k{1 + next(numbers) % 6}")
+            number = next(numbers)
+            parts.append(f"k{number - 8 if number > 13 else 1 + number % 5}")
         else:
             parts.append(_general(operand, next(numbers)))
     return f"{mnemonic} {', '.join(parts)}"
 
 
 def _general(kind: str, number: int) -> str:
-    names = ("rax", "rbx", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15")
-    name = names[number % len(names)]
+    names = ("rax", "rbx", "r8", "r9", "r10", "r11", "r12", "r13")
+    name = f"r{number}" if number > 13 else names[number % len(names)]
     if kind in ("r64", "agen"):
         return name
     if kind == "r32":

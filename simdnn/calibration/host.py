@@ -29,7 +29,7 @@ from simdnn.calibration.clocks import clocks
 from simdnn.calibration.cores import cores
 from simdnn.calibration.figures import AGREE, Bandwidth, Figure
 from simdnn.calibration.forms import forms
-from simdnn.calibration.identity import Identity, identity, throughput_of
+from simdnn.calibration.identity import Identity, explained, identity
 from simdnn.calibration.ports import Ports
 from simdnn.progress import Progress, shows, silent
 
@@ -76,7 +76,7 @@ class Calibration:
                     "instruction": mnemonic,
                     "form": form,
                     "throughput": figure.throughput,
-                    self.nearest.name: throughput_of(self.nearest, known) if known else math.nan,
+                    self.nearest.name: explained(self.nearest, known) if known else math.nan,
                     "latency": figure.latency if figure.latency is not None else math.nan,
                     f"{self.nearest.name}_latency": known.latency if known else math.nan,
                     "accumulator": figure.accumulator if figure.accumulator is not None else math.nan,
@@ -211,7 +211,7 @@ def _row(base: Machine, row: dict[str, Any], figure: Figure | None) -> dict[str,
     if figure is None:
         standing = "documented" if row["confidence"] == "measured" else row["confidence"]
         return row | {"source": f"as {base.name}, not measured here: {row['source']}", "confidence": standing}
-    expected = throughput_of(base, base.timing(row["mnemonic"], row["form"]))
+    expected = explained(base, base.timing(row["mnemonic"], row["form"]))
     said = f"here: one in {figure.throughput:.3f} cycles"
     found = dict(row)
     if abs(figure.throughput - expected) <= max(LEAST_STEP, FITS * expected):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from isa_models.errors import SimdnnError, counted
 from isa_models.isa import caps, host_caps
@@ -13,9 +14,9 @@ from isa_models.machines.instruction_row import InstructionTiming
 from isa_models.machines.loader import cpu_machine
 from isa_models.machines.shipped import HOST, machine_names
 from isa_models.machines.variants import split
-from simdnn.calibration.behaviour import SLOTS, Behaviour, behaviour, nine_slots_of
+from simdnn.calibration.behaviour import SLOTS, Behaviour, behaviour, nine_slots_of, predicted
 from simdnn.calibration.figures import Figure, instruction_figures
-from simdnn.calibration.forms import forms
+from simdnn.calibration.forms import COPIES, forms, repeated
 from simdnn.progress import Progress
 from simdnn.timing.cpu import bounds
 from simdnn.timing.cpu.steps import Step, lower
@@ -76,7 +77,7 @@ def identity(measured: Figures, seen: Behaviour) -> Identity:
     """The identity that figures of this host and its behaviour tell."""
     isa = {*(cap for cap in caps() if cap in host_caps()), *seen.hidden}
     base = nearest(measured, isa, seen)
-    ratios = _ratios(base, measured)
+    ratios = _ratios(base, measured, explained)
     within = sum(ratio <= math.log(1 + ALIKE) for ratio in ratios)
     return Identity(base, seen, within, len(ratios), tuple(_apart(base, isa, seen, within / max(1, len(ratios)))))
 
@@ -102,7 +103,7 @@ def nearest(measured: Figures, isa: Collection[str], seen: Behaviour | None = No
     """
 
     def distance(target: Machine) -> float:
-        found = _ratios(target, measured)
+        found = _ratios(target, measured, throughput_of)
         common = len(found) / max(1, len(measured))
         slots = nine_slots_of(target) if seen and seen.nine_slots else None
         apart = abs(math.log(seen.nine_slots / slots)) if seen and seen.nine_slots and slots else 0.0
@@ -118,21 +119,32 @@ def nearest(measured: Figures, isa: Collection[str], seen: Behaviour | None = No
     return min([m for m in cpus if known <= set(m.isa)] or cpus, key=distance)
 
 
-def _ratios(target: Machine, measured: Figures) -> list[float]:
-    """Logarithms, without sign, of measured figures over a machine's: throughputs and latencies of stable forms."""
+def _ratios(target: Machine, measured: Figures, expected: Callable[[Machine, InstructionTiming], float]) -> list[float]:
+    """Logarithms, without sign, of measured figures over a machine's: throughputs, as `expected` of its rows, and
+    latencies, of stable forms.
+    """
     found = []
     for key, figure in measured.items():
         row = target.instructions.get(key)
         if row is None or not figure.stable:
             continue
-        found.append(abs(math.log(max(0.1, figure.throughput) / max(0.1, throughput_of(target, row)))))
+        found.append(abs(math.log(max(0.1, figure.throughput) / max(0.1, expected(target, row)))))
         if figure.latency and row.latency:
             found.append(abs(math.log(max(0.2, figure.latency) / row.latency)))
     return found
 
 
+@lru_cache(4096)
+def explained(target: Machine, row: InstructionTiming) -> float:
+    """Cycles of one of a form's copies in the loop by which it is measured, as a machine's clock predicts that loop:
+    flags and destinations that are read, and updates of memory, count there as they do on a host.
+    """
+    cycles = predicted(target, repeated(row.mnemonic, row.form))
+    return throughput_of(target, row) if cycles is None else cycles / COPIES
+
+
 def throughput_of(target: Machine, row: InstructionTiming) -> float:
-    """Cycles between two of a form on a machine, by its table alone."""
+    """Cycles between two of a form on a machine, by its table alone: at once, for many machines."""
     ops = lower(target, [Step(row.mnemonic, row.form, ("a", "b"), ("c",))])
     memory = max(bounds.load_pipes(target, ops), bounds.store_commit(ops))
     return max(bounds.port_load(ops), memory, bounds.dispatch(target, ops))

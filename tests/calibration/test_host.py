@@ -20,7 +20,7 @@ from simdnn.calibration.behaviour import Behaviour, executes, nine_slots_of
 from simdnn.calibration.figures import Bandwidth, Figure, _closest
 from simdnn.calibration.forms import chained, forms, text
 from simdnn.calibration.host import Calibration, toml_of, write_host
-from simdnn.calibration.identity import Identity, identity, nearest, throughput_of
+from simdnn.calibration.identity import Identity, explained, identity, nearest
 from simdnn.calibration.ports import Ports
 from simdnn.cli import main
 from simdnn.progress import silent
@@ -35,7 +35,7 @@ def figures_of(name: str, factor: float = 1.0, spread: float = 0.01) -> dict[tup
     """The figures that a perfect measurement of a shipped machine would find."""
     target = machine(name)
     return {
-        key: Figure(factor * throughput_of(target, target.timing(*key)), target.timing(*key).latency or None, spread)
+        key: Figure(factor * explained(target, target.timing(*key)), target.timing(*key).latency or None, spread)
         for key in KEYS
         if key in target.instructions
     }
@@ -169,7 +169,7 @@ def test_a_host_is_found_out_by_a_sample_of_forms(monkeypatch: pytest.MonkeyPatc
         assert seconds == identification.SECONDS / identification.PARTS
         asked.append(list(part))
         rows = {key: target.timing(*key) for key in part}
-        return {key: Figure(throughput_of(target, row), row.latency or None, 0.01) for key, row in rows.items()}
+        return {key: Figure(explained(target, row), row.latency or None, 0.01) for key, row in rows.items()}
 
     monkeypatch.setattr(identification, "forms", lambda: every)
     monkeypatch.setattr(identification, "instruction_figures", measured)
@@ -203,7 +203,7 @@ def test_where_time_is_short_forms_are_left_out_and_not_their_second_runs(monkey
 
 
 def test_forms_and_their_text() -> None:
-    assert text("vpdpbusd", "zmm,zmm,m512", 3, 14, 15, 64) == "vpdpbusd zmm3, zmm14, zmmword ptr [rsi+64]"
+    assert text("vpdpbusd", "ymm,ymm,m256", 3, 14, 15, 1) == "vpdpbusd ymm3, ymm14, ymmword ptr [rsi+32]"
     assert chained("vpaddd", "ymm,ymm,ymm") and chained("vcvtdq2ps", "zmm,zmm") and not chained("vmovups", "zmm,m512")
     assert not chained("vpmovsxbw", "zmm,ymm")
 
