@@ -14,6 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing import active_children, connection, get_context, parent_process
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from isa_models import InvalidArgument, SimdnnError
@@ -34,8 +35,10 @@ _ANSWERS_WITHIN = "10s"
 
 
 def usual(tasks: int) -> int:
-    """How many processes suit a number of tasks: one where they are done before others have started."""
-    return most() if tasks >= WORTH_WORKERS else 1
+    """How many processes suit a number of tasks: one where they are done before others have started, or where others
+    would run the user's script again.
+    """
+    return most() if tasks >= WORTH_WORKERS and not _unguarded() else 1
 
 
 def most() -> int:
@@ -44,9 +47,29 @@ def most() -> int:
 
 
 def check_jobs(jobs: object) -> None:
-    """`InvalidArgument` for what is no number of worker processes; None leaves it open."""
-    if jobs is not None and (isinstance(jobs, bool) or not isinstance(jobs, int) or not 1 <= jobs <= MOST_ASKED):
+    """`InvalidArgument` for what is no number of worker processes, and for several where each would run the user's
+    script again; None leaves it open.
+    """
+    if jobs is None:
+        return
+    if isinstance(jobs, bool) or not isinstance(jobs, int) or not 1 <= jobs <= MOST_ASKED:
         raise InvalidArgument(f"jobs={shortly(jobs)}; a whole number from 1 to {MOST_ASKED} is needed")
+    if jobs > 1 and (script := _unguarded()):
+        raise InvalidArgument(
+            f"jobs={jobs}: each worker process would run all of {script} again, and start others; what works: "
+            "the call under if __name__ == '__main__':, or jobs=1"
+        )
+
+
+def _unguarded() -> str:
+    """The name of the script that runs, where nothing in it tells that from an import, as workers do it; else empty."""
+    script = Path(getattr(sys.modules["__main__"], "__file__", None) or "")
+    if script.stem in ("__main__", "ipython"):  # which multiprocessing leaves alone
+        return ""
+    try:
+        return "" if "__name__" in script.read_text(errors="replace") else script.name
+    except OSError:  # a prompt, a notebook, a frozen program
+        return ""
 
 
 @contextmanager

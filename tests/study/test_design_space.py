@@ -6,6 +6,7 @@ import dataclasses
 import importlib.util
 import json
 import pickle
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 
 import simdnn
 import workloads
-from isa_models import SimdnnError, machine
+from isa_models import InvalidArgument, SimdnnError, machine
 from simdnn import plot_study, study, workers
 from simdnn.cli import main
 from simdnn.study import exploration, kinds
@@ -318,6 +319,17 @@ def test_a_worker_that_dies_costs_one_result() -> None:
     with workers.crew(eval, str, jobs=2) as each:
         assert dict(each(tasks)) == {tasks[0]: 42, tasks[1]: workers.DIED}
         assert dict(each(["1 + 1"])) == {"1 + 1": 2}  # by a team that took the broken one's place
+
+
+def test_a_script_that_workers_would_run_again_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "script.py"
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(script), raising=False)
+    for text, guarded in (("if __name__ == '__main__':\n    explore()\n", True), ("explore()\n", False)):
+        script.write_text(text)
+        assert (workers.usual(workers.WORTH_WORKERS) == workers.most()) is (guarded or workers.most() == 1)
+    workers.check_jobs(1)
+    with pytest.raises(InvalidArgument, match=r"jobs=2: each worker process would run all of script\.py again"):
+        workers.check_jobs(2)
 
 
 def test_a_point_can_be_sent() -> None:
