@@ -27,6 +27,7 @@ _SLOT = {name: place for place, name in enumerate(fields_of(Flows))}
 _KINDS = {name: np.float64 if kind == "double*" else np.int64 for name, kind in fields_of(Flows).items()}
 _PHASES = 256  # that there is room for at first
 _OF_A_PHASE = "times", "core_cycles", "aside", "shown", "streamed", "stored", "brought", "tiled", "waiting"
+_OF_A_LEVEL = "awaited", *(f"exposed{to}" for to in ("", "_asked", "_fetched", "_walked", "_streamed", "_stored"))
 
 
 class Phase(NamedTuple):
@@ -187,41 +188,52 @@ class Fetched:
         beside other work; `vectors` are the core's cycles of each part in loops without tiles.
         """
         spans = [(span, True), *_spans(span, iter(self.parts[1:]), least)]
-        names = {name: number for number, name in enumerate(self.names)}
-        known = [name for name in ahead if name in names]
-        self._give(
-            np.int64,
-            instructions=[part.instructions for part, _ in spans],
-            kinds=[kinds.get(name, OTHER) for name in self.names],
-            ahead=[names[name] for name in known],
-        )
-        told = ("exposed", "exposed_asked", "exposed_fetched", "exposed_walked", "exposed_streamed", "exposed_stored")
+        self._give(np.int64, instructions=[part.instructions for part, _ in spans])
         self._give(
             np.float64,
             core=[part.cycles if asked else 0.0 for part, asked in spans],
             vectors=vectors or [0.0] * len(spans),
-            load_rate=[level.load_bytes_per_cycle for level in levels],
-            store_rate=[level.store_bytes_per_cycle for level in levels],
-            ahead_share=[ahead[name] for name in known],
-            of_scheduler=[walked.get(name, 0.0) for name in self.names],
-            awaited=[level.awaited for level in levels],
-            **{name: [getattr(level, name) for level in levels] for name in told},
         )
-        caches, tensors, parts = len(levels), len(self.names), len(self.parts)
-        slower, later = ([dict(getattr(level, way)) for level in levels] for way in ("slower", "later"))
-        self._give(
-            np.float64,
-            store_slower=[of.get(name, 1.0) for of in slower for name in self.names],
-            load_slower=[of.get(name, 1.0) for of in later for name in self.names],
-        )
-        flows = self._most_flows
-        both_ways = sum(level.both_ways for level in levels)
-        self._set(least=least, aheads=len(known), store_queue=store_queue, both_ways=both_ways)
+        self._give_tensors(kinds, ahead, walked)
+        self._give_levels(levels)
+        self._set(least=least, store_queue=store_queue)
+        flows, tensors = self._most_flows, len(self.names)
         self._make(
             **dict.fromkeys(("level", "demanded", "again_of"), flows),
             **dict.fromkeys(("left_has", "left", "left_written"), flows * tensors),
-            last_inner=parts * tensors,
+            last_inner=len(self.parts) * tensors,
         )
+        return self._cut(len(levels))
+
+    def _give_tensors(self, kinds: Mapping[str, int], ahead: Mapping[str, float], walked: Mapping[str, float]) -> None:
+        """What is known of tensors beside their lines, as `phases` is told it."""
+        names = {name: number for number, name in enumerate(self.names)}
+        known = [name for name in ahead if name in names]
+        self._give(
+            np.int64, kinds=[kinds.get(name, OTHER) for name in self.names], ahead=[names[name] for name in known]
+        )
+        self._give(
+            np.float64,
+            ahead_share=[ahead[name] for name in known],
+            of_scheduler=[walked.get(name, 0.0) for name in self.names],
+        )
+        self._set(aheads=len(known))
+
+    def _give_levels(self, levels: Sequence[LevelTraffic]) -> None:
+        """The rates of levels behind the caches, and what of their cycles is exposed."""
+        slower, later = ([dict(getattr(level, way)) for level in levels] for way in ("slower", "later"))
+        self._give(
+            np.float64,
+            load_rate=[level.load_bytes_per_cycle for level in levels],
+            store_rate=[level.store_bytes_per_cycle for level in levels],
+            store_slower=[of.get(name, 1.0) for of in slower for name in self.names],
+            load_slower=[of.get(name, 1.0) for of in later for name in self.names],
+            **{name: [getattr(level, name) for level in levels] for name in _OF_A_LEVEL},
+        )
+        self._set(both_ways=sum(level.both_ways for level in levels))
+
+    def _cut(self, caches: int) -> list[Phase]:
+        """The phases, in arrays that are made longer where they do not suffice."""
         most = _PHASES
         while True:
             self._make(busy=most * caches, **dict.fromkeys(_OF_A_PHASE, most))
