@@ -12,7 +12,7 @@ import pytest
 
 import isa_models
 import simdnn
-from simdnn.assembly.analysis import _LIMITED_BY
+from simdnn.assembly.limits import LIMITED_BY
 from tests.documents import ROOT
 
 DOCS = ROOT / "docs"
@@ -35,7 +35,7 @@ def test_the_glossary_has_every_bound() -> None:
     """Bounds of loops, of kernels and of GPUs."""
     text = (DOCS / "glossary.md").read_text(encoding="utf-8")
     explained = set(re.findall(r"`([\w-]+)`", " ".join(re.findall(r"(?m)^\| (`[^|]*)\|", text))))
-    assert {*_LIMITED_BY, "L1", "L2", "L3", "DRAM", "launch"} == explained
+    assert {*LIMITED_BY, "L1", "L2", "L3", "DRAM", "launch"} == explained
 
 
 class _Fetched(HTMLParser):

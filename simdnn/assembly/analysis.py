@@ -6,8 +6,7 @@ import functools
 import math
 import re
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
@@ -28,6 +27,7 @@ from simdnn.assembly.decode import Decoded
 from simdnn.assembly.dialects import as_gnu
 from simdnn.assembly.disassembly import Disassembly, is_disassembly
 from simdnn.assembly.files import hexadecimal, read_file
+from simdnn.assembly.limits import LIMITED_BY, REMEDIES, on_busiest_ports
 from simdnn.assembly.listings import is_listing, of_listing
 from simdnn.assembly.loops import MARKS, Body, find_loop, marked, missing_rows, refuse, steps_of
 from simdnn.assembly.rows import Rows, rows
@@ -36,12 +36,10 @@ from simdnn.assembly.timeline import Timeline
 from simdnn.assembly.values import Values, run
 from simdnn.late import frames, pd
 from simdnn.progress import working
-from simdnn.timing.cpu import bounds
 from simdnn.timing.cpu.chains import slowest_chain
 from simdnn.timing.cpu.pipeline import LoopTiming, loop_cycles
-from simdnn.timing.cpu.steps import CoreOp, MemRef, Step, lower
+from simdnn.timing.cpu.steps import CoreOp, Step, lower
 
-_TURNS = 9  # iterations over which a value is looked for in memory
 _FILE_NAME = re.compile(r"[^\s;]+\.(s|S|asm|o|so|a|obj|hex|txt|bin)")
 
 
@@ -184,7 +182,7 @@ class Analysis(Alike, InNotebooks):
     @property
     def sentence(self) -> str:
         """The limit of the loop, in one sentence."""
-        said = _LIMITED_BY[self.bound](self)
+        said = LIMITED_BY[self.bound](self)
         if self.calls:
             count = counted(self.calls, "call")
             cost = self.call_cycles
@@ -195,7 +193,7 @@ class Analysis(Alike, InNotebooks):
     @property
     def remedy(self) -> str:
         """The kind of change that makes a loop of this bound faster."""
-        users = self._on_busiest_ports if self.bound == "compute" else []
+        users = on_busiest_ports(self) if self.bound == "compute" else []
         stored = users and all(op.store is not None for op in users)  # an AMD core's ports
         return REMEDIES["store" if stored else self.bound]
 
@@ -214,138 +212,6 @@ class Analysis(Alike, InNotebooks):
             found.append("; ".join(of_steps[at : at + op.steps]))
             at += op.steps
         return tuple(found)
-
-    # -- parts of the sentence -----------------------------------------------------------------------------------------
-
-    @functools.cached_property
-    def _handed_over(self) -> tuple[str, str] | None:
-        """A store and the load that reads it, earlier in the iteration or in a few iterations before; None without."""
-        texts = [one.text for one, count in zip(self.body, self.parts, strict=True) for _ in range(count)]
-        steps = list(zip(self.steps, texts, strict=True))
-        written = {
-            place: text for turns in range(1, _TURNS) for step, text in steps for place in _bytes(step.store, turns)
-        }
-        for step, text in steps:
-            if found := next((written[place] for place in _bytes(step.load) if place in written), None):
-                return found, text
-            written |= dict.fromkeys(_bytes(step.store), text)
-        return None
-
-    @property
-    def _on_busiest_ports(self) -> list[CoreOp]:
-        """The ops of uops that run on the busiest ports alone, one for each such uop."""
-        _, busiest = bounds.busiest_ports(self.ops)
-        return [op for op in self.ops for uop in op.uops if set(uop) <= busiest]
-
-    def _say_compute(self) -> str:
-        cycles, busiest = bounds.busiest_ports(self.ops)
-        limit = self.timing.limits["compute"]
-        if limit > cycles + 1e-9:
-            slow = Counter[str]()
-            for op in self.ops:
-                slow[op.unit] += round(1000 * op.interval)
-            unit = slow.most_common(1)[0][0]
-            sharing = list(dict.fromkeys(op.row.mnemonic for op in self.ops if op.interval and op.unit == unit))
-            used = f"a unit that {unit} alone uses" if sharing == [unit] else f"the {unit} ({_listed(sharing)})"
-            return f"{used} is at work for {limit:.2f} of {self._cycles} cycles"
-        names = [self.machine.core.ports[index] for index in sorted(busiest)]
-        users = Counter(op.row.mnemonic for op in self._on_busiest_ports)
-        most = " and ".join(name for name, _ in users.most_common(2))
-        ports = f"port {names[0]} is" if len(names) == 1 else f"ports {_listed(names)} are"
-        count = sum(users.values())
-        uops = (
-            f"1 uop ({most}) that runs nowhere else takes"
-            if count == 1
-            else (f"{count} uops ({most}) that run nowhere else take")
-        )
-        return f"{ports} full: {uops} {cycles:.2f} of {self._cycles} cycles"
-
-    def _say_load(self) -> str:
-        count = sum(op.load is not None for op in self.ops)
-        loads = "1 load takes" if count == 1 else f"{count} loads take"
-        return f"the load pipes are full: {loads} {self.timing.limits['load']:.2f} of {self._cycles} cycles"
-
-    def _say_store(self) -> str:
-        count = sum(op.store is not None for op in self.ops)
-        stores = "1 takes" if count == 1 else f"{count} take"
-        return f"stores reach the cache no faster: {stores} {self.timing.limits['store']:.2f} of {self._cycles} cycles"
-
-    def _say_crowding(self) -> str:
-        return (
-            "wide loads, stores and operations crowd each other: together they take "
-            f"{self.timing.limits['crowding']:.2f} of {self._cycles} cycles, though no port is full"
-        )
-
-    def _say_front_end(self) -> str:
-        slots, width = sum(op.slots for op in self.ops), self.machine.core.dispatch_slots
-        copies = bounds.loop_copies(self.machine, self.ops)
-        buffered = f" ({copies} iterations from the loop buffer in whole cycles)" if copies else ""
-        limit = self.timing.limits["front-end"]
-        took = f"{slots} {'slot takes' if slots == 1 else 'slots take'} {limit:.2f} of {self._cycles} cycles"
-        if not copies and limit > bounds.dispatch(self.machine, self.ops) + 1e-9:
-            return f"a loop leaves the uop cache in whole lines, one a cycle: {took}"
-        return f"dispatch is full at {width} slots a cycle: {took}{buffered}"
-
-    def _say_latency(self) -> str:
-        if self.timing.limits["latency"] > self.timing.chain_cycles + 1e-9:
-            return (
-                "chains through the addend leave their ports no slack, and so reach only a part of them: "
-                f"{self._cycles} cycles"
-            )
-        links = " -> ".join(f"'{text}'" for text in self.chain[:3]) + (" -> ..." if len(self.chain) > 3 else "")
-        return (
-            f"each iteration waits for the one before: the chain {links} takes {self.timing.chain_cycles:.2f} of "
-            f"{self._cycles} cycles"
-        )
-
-    def _say_memory(self) -> str:
-        store, load = self._handed_over or ("", "")
-        return (
-            f"values go from iteration to iteration through memory: '{load}' waits for what '{store}' stores, "
-            f"{self._cycles} cycles in all"
-        )
-
-    def _say_window(self) -> str:
-        name = self.timing.bound
-        return (
-            f"no unit is full ({name} alone would allow {self.timing.limits[name]:.2f} cycles): ports chosen unevenly "
-            f"and the scheduler's window cost the rest of {self._cycles} cycles"
-        )
-
-    @property
-    def _cycles(self) -> str:
-        return f"{self.timing.cycles:.2f}"
-
-
-#: by bound, as docs/glossary.md has them
-REMEDIES = {
-    "compute": "an instruction that does more a uop (VNNI for `vpmaddubsw`), a wider register",
-    "load": "wider accesses, values kept in registers",
-    "store": "wider accesses, values kept in registers",
-    "crowding": "fewer of them in one place",
-    "front-end": "fewer instructions: loads folded into arithmetic, unrolling",
-    "latency": "more accumulators, so that chains run beside each other",
-    "memory": "keeping it in a register",
-    "window": "another order of instructions",
-}
-_LIMITED_BY = {
-    "compute": Analysis._say_compute,
-    "load": Analysis._say_load,
-    "store": Analysis._say_store,
-    "crowding": Analysis._say_crowding,
-    "front-end": Analysis._say_front_end,
-    "latency": Analysis._say_latency,
-    "memory": Analysis._say_memory,
-    "window": Analysis._say_window,
-}
-
-
-def _bytes(reference: MemRef | None, turns: int = 0) -> Iterator[tuple[str, int]]:
-    """The bytes that an operand had a number of iterations before, as array and offset."""
-    if reference is not None and reference.address is not None:
-        first = reference.address - turns * reference.step
-        for byte in range(first, first + reference.bytes):
-            yield reference.tensor, byte
 
 
 def _ports_of_store(core: Core, row: InstructionTiming) -> list[tuple[str, ...]]:
@@ -366,10 +232,6 @@ def _by_count(words: Sequence[str]) -> str:
     """
     runs = [(word, len(list(run))) for word, run in groupby(words)]
     return " ".join(word if count == 1 else f"{count}*{word}" for word, count in runs)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 @keywords

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 import simdnn
 from isa_models import InvalidArgument, SimdnnError, Unimplemented, UnknownName, UnknownTiming
 from simdnn.assembly import assembler
-from simdnn.assembly.analysis import REMEDIES, read_body
+from simdnn.assembly.analysis import read_body
 from simdnn.assembly.assembler import machine_code
+from simdnn.assembly.limits import REMEDIES
 from simdnn.cli import main
 from tests.effort import examples
 
