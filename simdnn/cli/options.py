@@ -95,7 +95,7 @@ def taken_as_1(names: Sequence[str]) -> str:
     >>> taken_as_1(["N", "T"])
     '; N = T = 1, which the model leaves open (--shape)'
     """
-    from simdnn.networks.modes import left_open
+    from simdnn.networks.feeds import left_open
 
     return f"; {left_open(names)} (--shape)" if names else ""
 

@@ -16,7 +16,7 @@ _FORMATS = {"sqnr_db": "{:.1f}".format, "share": "{:.1%}".format, "accuracy": "{
 def main(args: argparse.Namespace) -> int:
     """A row a layer: the outputs' errors with that layer restored to f32."""
     from simdnn.networks.blame import blame
-    from simdnn.networks.modes import random_feeds
+    from simdnn.networks.feeds import random_feeds
     from simdnn.networks.network import load
 
     output.check_path(args.output, output.FILE_FORMATS)

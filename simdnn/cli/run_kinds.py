@@ -114,7 +114,8 @@ def classifier(args: argparse.Namespace, modes: Modes, progress: Progress) -> Wo
 
 def onnx_model(args: argparse.Namespace, modes: Modes, progress: Progress) -> WorkloadOutcome:
     """An ONNX model on feeds, or on random data."""
-    from simdnn.networks.modes import random_feeds, run_model
+    from simdnn.networks.feeds import random_feeds
+    from simdnn.networks.modes import run_model
     from simdnn.networks.network import load
 
     network = load(args.workload)

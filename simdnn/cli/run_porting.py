@@ -31,7 +31,7 @@ def compared(
     cpus = [name for name in machines if not isinstance(isa_models.machine(name), GpuMachine)]
     if len(cpus) < 2 or args.no_values or args.isa:
         return None
-    from simdnn.networks.modes import random_feeds
+    from simdnn.networks.feeds import random_feeds
     from simdnn.networks.network import load
     from simdnn.networks.porting import porting
 

@@ -159,7 +159,7 @@ def main(args: argparse.Namespace) -> int:
 
 def _shown(tuned: Tuned) -> str:
     """The front, the recipe that the bounds ask for, layer by layer, and notes; machines stand beside each other."""
-    from simdnn.networks.modes import CALIBRATED_ON_ITSELF
+    from simdnn.networks.feeds import CALIBRATED_ON_ITSELF
 
     one = tuned.front["machine"].nunique() == 1
     front = tuned.front.drop(columns=["machine"] if one else [])

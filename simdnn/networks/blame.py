@@ -15,8 +15,9 @@ from isa_models.keywords import keywords
 from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
 from simdnn.late import frames, pd
+from simdnn.networks.feeds import listed_feeds
 from simdnn.networks.judging import NO_FLOATS, Judging, Metric, error_of, has_floats
-from simdnn.networks.modes import Calibrated, in_mode, listed_feeds
+from simdnn.networks.modes import Calibrated, in_mode
 from simdnn.networks.network import Network, load
 from simdnn.networks.precision import MODES, Mode, choose
 from simdnn.primitives import Attr

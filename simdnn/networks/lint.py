@@ -24,10 +24,11 @@ from simdnn.exactness.safety import verdict
 from simdnn.kernels.common.problems import of_integers
 from simdnn.late import frames, pd
 from simdnn.libraries import UNTIMED
+from simdnn.networks.feeds import listed_feeds, random_feeds, telling_open
 from simdnn.networks.kernels import Kernels
 from simdnn.networks.mixed import attr_of
 from simdnn.networks.model import Node
-from simdnn.networks.modes import STORED, Calibrated, in_mode, listed_feeds, random_feeds, telling_open
+from simdnn.networks.modes import STORED, Calibrated, in_mode
 from simdnn.networks.network import Network, load
 from simdnn.networks.ops.quantized import INTEGER_PRODUCTS
 from simdnn.networks.ops.registry import op_of_model

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +16,10 @@ from isa_models import InvalidArgument, SimdnnError, Unimplemented
 from isa_models.formats import fmt
 from isa_models.keywords import keywords
 from isa_models.machines.loader import AnyMachine
-from isa_models.readings.arrays import Array, memory_bytes
+from isa_models.readings.arrays import Array
 from simdnn.exactness import measures
 from simdnn.late import frames, pd
+from simdnn.networks.feeds import listed_feeds, overlap_of
 from simdnn.networks.float16 import float16_report, transpile_float16
 from simdnn.networks.graph_run import Watch
 from simdnn.networks.judging import NO_FLOATS, Judging, Metric, error_of, floats_of
@@ -46,7 +45,7 @@ from simdnn.networks.precision import (
 from simdnn.networks.quantize import STORING, Ranges, quantize_onnx, ranges_of, why_floats
 from simdnn.networks.result import NetworkEstimate, NetworkResult
 from simdnn.networks.runner import Frames, InMode, Row, check_scoped, computed, run_modes
-from simdnn.networks.types import F32, is_float, number
+from simdnn.networks.types import number
 from simdnn.primitives import Attr
 from simdnn.progress import Progress
 
@@ -56,11 +55,8 @@ if TYPE_CHECKING:
     Model = str | PathLike[str] | onnx.ModelProto | Network
 #: of a model whose products are integer ones already: all kernels of the machine, nothing changed
 STORED = Mode("as stored", "an integer model's own graph", "", "", ANY_ISA, gpus=GPUS)
-CALIBRATED_ON_ITSELF = "its ranges are from the very data that it is judged on"
-CALIBRATED_ON_PART = "{0} of the {1} feeds that it is judged on are among those that its ranges are from"
 _TOTALS_PRINTED = ("mode", "accuracy", "metric", "speed_up", "sqnr_db", "computes", "cycles", "bound", "departures")
 _LAYERS_PRINTED = ("layer", "mode", "implementation", "cycles", "sqnr_db", "departures")
-_COPIES = 8  # of an input, that drawing it and the first nodes take at the least
 _EXACT = "icx"  # sums of integers are exact on any machine with VNNI
 
 
@@ -86,23 +82,6 @@ class Calibrated:
     def mixable(self) -> Mixable:
         """The model as recipes take it."""
         return mixable(self.model)
-
-
-def overlap_of(judged: Sequence[Mapping[str, Any]], calibration: Sequence[Mapping[str, Any]]) -> str:
-    """A sentence for feeds that judge what they calibrated; "" where none does.
-
-    >>> one, other = ({"x": np.full(2, value)} for value in (1.0, 2.0))
-    >>> overlap_of([one, other], [one]), overlap_of([one], [other])
-    ('1 of the 2 feeds that it is judged on are among those that its ranges are from', '')
-    """
-    both = sum(any(_same(one, other) for other in calibration) for one in judged)
-    if both == len(judged):
-        return CALIBRATED_ON_ITSELF
-    return CALIBRATED_ON_PART.format(both, len(judged)) if both else ""
-
-
-def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return one is other or one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
 
 
 def in_recipe(calibrated: Calibrated, mode: Mode) -> Network:
@@ -190,54 +169,6 @@ def _holds(model: onnx.ModelProto, dtype: str) -> bool:
     casts = (node for node in model.graph.node if node.op_type == "Cast")
     given = (attribute.i for node in casts for attribute in node.attribute if attribute.name == "to")
     return wanted in {*(values.data_type for values in model.graph.initializer), *given}
-
-
-def random_feeds(network: Network, shapes: Mapping[str, Sequence[int]], seed: int) -> dict[str, Array]:
-    """Seeded data for every input: floats from a standard normal distribution, integers from 0 to 9.
-
-    Sizes that neither `shapes` nor the model states are 1.
-    """
-    rng = np.random.default_rng(seed)
-    sizes, _ = network.sizes(shapes)
-    found: dict[str, Array] = {}
-    for port in network.inputs:
-        dtype, dims = port.dtype or F32, sizes[port.name]
-        needed = _COPIES * dtype.itemsize * prod(dims)
-        if needed > memory_bytes():
-            raise InvalidArgument(
-                f"input {port} of {'x'.join(map(str, dims))}: a run with values takes more than {needed:.3g} bytes, "
-                f"and this host has {memory_bytes():.3g}; costs alone (run --no-values) take none"
-            )
-        data = rng.normal(size=dims) if is_float(dtype) else rng.integers(0, 2 if dtype.kind == "b" else 10, dims)
-        found[port.name] = data.astype(dtype)
-    return found
-
-
-def left_open(names: Sequence[str]) -> str:
-    """A clause on sizes that a model leaves open and nobody gave.
-
-    >>> left_open(["N", "T"])
-    'N = T = 1, which the model leaves open'
-    """
-    return f"{' = '.join(names)} = 1, which the model leaves open" if names else ""
-
-
-@contextmanager
-def telling_open(names: Sequence[str]) -> Iterator[None]:
-    """Errors tell which sizes were taken as 1, as those may be their cause."""
-    try:
-        yield
-    except SimdnnError as error:
-        more = left_open(names)
-        raise type(error)(f"{error}; {more}: feeds or shapes say more" if more else str(error)) from None
-
-
-def listed_feeds(name: str, feeds: object) -> list[Mapping[str, Array]]:
-    """One feed or several as a list; `InvalidArgument`, naming the argument, for what is neither."""
-    found = [feeds] if isinstance(feeds, Mapping) else list(feeds) if isinstance(feeds, (list, tuple)) else []
-    if not found or not all(isinstance(feed, Mapping) for feed in found):
-        raise InvalidArgument(f"{name}={feeds!r:.60}; a dict of arrays by input name, or a list of them, is needed")
-    return found
 
 
 @keywords

@@ -13,10 +13,10 @@ from isa_models.keywords import keywords
 from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
 from simdnn.late import frames, pd
+from simdnn.networks.feeds import listed_feeds
 from simdnn.networks.judging import error_of
 from simdnn.networks.kernels import Kernels
 from simdnn.networks.model import Node
-from simdnn.networks.modes import listed_feeds
 from simdnn.networks.network import Network, load
 from simdnn.networks.ops.quantized import INTEGER_PRODUCTS
 from simdnn.networks.ops.registry import op_of_model

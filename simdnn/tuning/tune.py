@@ -17,9 +17,9 @@ from isa_models.errors import counted, shortly, unknown_name
 from isa_models.machines.loader import AnyMachine
 from isa_models.readings.arrays import Array
 from simdnn.late import frames, pd
+from simdnn.networks.feeds import left_open, listed_feeds, overlap_of, random_feeds, telling_open
 from simdnn.networks.judging import Metric
 from simdnn.networks.load import read
-from simdnn.networks.modes import left_open, listed_feeds, overlap_of, random_feeds, telling_open
 from simdnn.networks.network import load
 from simdnn.networks.precision import MODES, Mode, choose
 from simdnn.networks.sequential import Place

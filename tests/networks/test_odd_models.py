@@ -18,7 +18,7 @@ from simdnn.cli import main
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
-from simdnn.networks.modes import random_feeds  # noqa: E402
+from simdnn.networks.feeds import random_feeds  # noqa: E402
 from tests.effort import one_in  # noqa: E402
 
 RNG = np.random.default_rng(17)
@@ -150,7 +150,7 @@ def test_outputs_without_floats_have_no_error(tmp_path: Path, capsys: pytest.Cap
 
 def test_an_input_that_no_memory_holds_is_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     network = simdnn.load(product([], [held("w", WEIGHTS)], shape=["N", 16]))
-    monkeypatch.setattr("simdnn.networks.modes.memory_bytes", lambda: 1 << 20)
+    monkeypatch.setattr("simdnn.networks.feeds.memory_bytes", lambda: 1 << 20)
     with pytest.raises(InvalidArgument, match="of 4096x16: a run with values.*run --no-values"):
         random_feeds(network, {"N": [4096]}, 0)
     assert random_feeds(network, {"N": [1024]}, 0)["x"].shape == (1024, 16)

@@ -15,7 +15,8 @@ from onnx import helper  # noqa: E402
 import simdnn  # noqa: E402
 from simdnn.cli import main  # noqa: E402
 from simdnn.networks import transpile_float16  # noqa: E402
-from simdnn.networks.modes import CALIBRATED_ON_ITSELF, run_model  # noqa: E402
+from simdnn.networks.feeds import CALIBRATED_ON_ITSELF  # noqa: E402
+from simdnn.networks.modes import run_model  # noqa: E402
 from tests.networks.models import model  # noqa: E402
 
 RNG = np.random.default_rng(0)
