@@ -27,7 +27,7 @@ from simdnn.assembly.decode import Decoded
 from simdnn.assembly.dialects import as_gnu
 from simdnn.assembly.disassembly import Disassembly, is_disassembly
 from simdnn.assembly.files import hexadecimal, read_file
-from simdnn.assembly.limits import LIMITED_BY, REMEDIES, on_busiest_ports
+from simdnn.assembly.limits import LIMITED_BY, REMEDIES, handed_over, on_busiest_ports
 from simdnn.assembly.listings import is_listing, of_listing
 from simdnn.assembly.loops import MARKS, Body, find_loop, marked, missing_rows, refuse, steps_of
 from simdnn.assembly.rows import Rows, rows
@@ -93,7 +93,7 @@ class Analysis(Alike, InNotebooks):
         """Instructions a cycle, those of called functions not counted."""
         return len(self.body) / self.cycles_per_iteration
 
-    @property
+    @functools.cached_property
     def bound(self) -> str:
         """The largest limit, calls apart: compute, load, store, crowding, front-end, latency; or memory, window.
 
@@ -102,7 +102,7 @@ class Analysis(Alike, InNotebooks):
         """
         if self.timing.cycles <= 1.1 * max(self.timing.limits.values()):
             return self.timing.bound
-        return "memory" if self._handed_over else "window"
+        return "memory" if handed_over(self) else "window"
 
     @property
     def confidence(self) -> Confidence:

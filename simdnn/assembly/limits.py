@@ -1,4 +1,4 @@
-"""What limits a loop on a machine, as the sentence of its analysis tells it, and what helps."""
+"""The limit of a loop on a machine as a sentence of its analysis, and the kind of change that helps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REMEDIES = {
 }
 
 
-def _handed_over(loop: Analysis) -> tuple[str, str] | None:
+def handed_over(loop: Analysis) -> tuple[str, str] | None:
     """A store and the load that reads it, earlier in the iteration or in a few iterations before; None without."""
     texts = [one.text for one, count in zip(loop.body, loop.parts, strict=True) for _ in range(count)]
     steps = list(zip(loop.steps, texts, strict=True))
@@ -109,7 +109,7 @@ def _say_latency(loop: Analysis) -> str:
 
 
 def _say_memory(loop: Analysis) -> str:
-    store, load = _handed_over(loop) or ("", "")
+    store, load = handed_over(loop) or ("", "")
     return (
         f"values go from iteration to iteration through memory: '{load}' waits for what '{store}' stores, "
         f"{loop.timing.cycles:.2f} cycles in all"

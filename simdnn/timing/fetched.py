@@ -206,7 +206,7 @@ class Fetched:
         return self._cut(len(levels))
 
     def _give_tensors(self, kinds: Mapping[str, int], ahead: Mapping[str, float], walked: Mapping[str, float]) -> None:
-        """What is known of tensors beside their lines, as `phases` is told it."""
+        """Kinds of tensors, and shares of their lines, as `phases` is told them."""
         names = {name: number for number, name in enumerate(self.names)}
         known = [name for name in ahead if name in names]
         self._give(
