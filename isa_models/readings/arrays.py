@@ -65,6 +65,28 @@ def unmasked(what: str, value: Any) -> Any:
     return value
 
 
+#: how a NumPy array is made of other packages' own
+_MADE_OF = {
+    "torch": "{}.detach().cpu().numpy()",
+    "tensorflow": "{}.numpy()",
+    "cupy": "{}.get()",
+    **dict.fromkeys(("jax", "jaxlib"), "np.asarray({})"),
+}
+
+
+def as_array(name: str, value: object) -> str:
+    """How a NumPy array is made of what is none; PyTorch has types that NumPy lacks, whose bits are taken.
+
+    >>> as_array("src", [[1.0]])
+    'np.asarray(src, dtype=…)'
+    """
+    package, dtype = type(value).__module__.partition(".")[0], str(getattr(value, "dtype", "")).removeprefix("torch.")
+    if package == "torch" and dtype.startswith(("bfloat", "float8")):
+        bits = "int16" if dtype == "bfloat16" else "uint8"
+        return f"{name}.detach().cpu().view(torch.{bits}).numpy().view(ml_dtypes.{dtype})"
+    return _MADE_OF.get(package, "np.asarray({}, dtype=…)").format(name)
+
+
 def is_masked(value: object) -> bool:
     """Whether a value is a masked array: none is where nobody has imported their module, which takes its time."""
     if type(value) is np.ndarray:

@@ -16,7 +16,7 @@ import numpy as np
 from isa_models import GpuMachine, InvalidArgument, Machine, Unimplemented, UnknownTiming
 from isa_models.errors import counted, shortly, some, unknown_name
 from isa_models.keywords import keywords
-from isa_models.readings.arrays import Array, unmasked
+from isa_models.readings.arrays import Array, as_array, unmasked
 from isa_models.records.alike import Alike
 from isa_models.records.display import InNotebooks
 from simdnn.networks.fold import folded
@@ -368,7 +368,8 @@ def _checked(port: Port, value: object, sizes: dict[str, int]) -> Array | list[A
         return [unmasked(f"feed for {port.name!r}", part) for part in value]
     unmasked(f"feed for {port.name!r}", value)
     if not isinstance(value, np.ndarray):
-        raise InvalidArgument(f"feed for {port.name!r} is a {type(value).__name__}; a NumPy array is needed")
+        kind, how = type(value).__name__, as_array("it", value)
+        raise InvalidArgument(f"feed for {port.name!r} is a {kind}; a NumPy array is needed: {how}")
     if (
         port.dtype is not None
         and value.dtype.newbyteorder("=") != port.dtype

@@ -8,7 +8,7 @@ import numpy as np
 
 from isa_models import InvalidArgument, Unimplemented, UnknownName
 from isa_models.formats import FORMATS, fmt, name_of
-from isa_models.readings.arrays import Array, held, memory_bytes, unmasked
+from isa_models.readings.arrays import Array, as_array, held, memory_bytes, unmasked
 from simdnn.kernels.common.narrow_floats import NARROW, is_narrow
 
 SUPPORTED = ("f32:f32", "bf16:bf16", "f16:f16", "u8:s8", "s8:s8")  # src:weights that every primitive takes as they are
@@ -32,7 +32,7 @@ def type_of(name: str, array: object, further: tuple[str, ...] = ()) -> str:
     """oneDNN's name for an array's type, or `InvalidArgument` where it is no array or of a type that nothing takes."""
     unmasked(name, array)
     if not isinstance(array, np.ndarray):
-        how = f"{name}.output" if hasattr(array, "output") else f"np.asarray({name}, dtype=…)"
+        how = f"{name}.output" if hasattr(array, "output") else as_array(name, array)
         raise InvalidArgument(f"{name} is a {type(array).__name__}; a NumPy array is needed: {how}")
     try:
         dtype = name_of(array.dtype)

@@ -191,6 +191,14 @@ def test_numpy_takes_a_result_for_its_output() -> None:
     assert np.add(r, 1).dtype == np.float32
     with pytest.raises(simdnn.InvalidArgument, match=r"src is a Result; a NumPy array is needed: src\.output"):
         simdnn.matmul(r, np.ones((4, 4), np.float32), machine="zen4")  # type: ignore[arg-type]
+    for package, dtype, how in (
+        ("torch", "torch.float32", r"\.detach\(\)\.cpu\(\)\.numpy\(\)$"),
+        ("torch.nn.parameter", "torch.bfloat16", r".*\.view\(torch\.int16\)\.numpy\(\)\.view\(ml_dtypes\.bfloat16\)$"),
+        ("cupy", "float32", r"\.get\(\)$"),
+    ):
+        tensor = type("Tensor", (), {"__module__": package, "dtype": dtype})()
+        with pytest.raises(simdnn.InvalidArgument, match=f"src is a Tensor; a NumPy array is needed: src{how}"):
+            simdnn.softmax(tensor, machine="zen4")
 
 
 def test_what_is_not_there_is_told_with_the_nearest_or_the_way_to_it() -> None:
