@@ -7,6 +7,7 @@ Nothing that a file says is believed before it has been compared with the file's
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
@@ -115,13 +116,18 @@ class GgufTensor:
     start: int
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Gguf:
     """A file's metadata (numbers, text, lists of text, arrays) and tensors."""
 
     metadata: dict[str, Any]
     tensors: dict[str, GgufTensor]
     _bytes: U8 = field(repr=False)
+
+    def __repr__(self) -> str:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(t.type for t in self.tensors.values()).items())
+        what = self.metadata.get("general.architecture", "no architecture")
+        return f"Gguf({what}; {counted(len(self.tensors), 'tensor')}: {kinds}; {counted(len(self.metadata), 'key')})"
 
     def get(self, key: str, kind: type, default: Any = None) -> Any:
         """A metadata value of a Python type. `InvalidArgument` where it is missing without a default, or another."""

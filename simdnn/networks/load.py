@@ -113,7 +113,7 @@ def _exported(path: Path) -> str:
         return f": {exporter} makes an ONNX file of such a model"
     if owner := _MADE_OF_ONNX.get(end):
         return f": {owner}'s own; the ONNX file that it was made of is needed, or one that the model is exported to"
-    return ": simdnn.ggml_blocks reads its tensors one by one" if end == ".gguf" else ""
+    return ": workloads.gguf reads its tensors for simdnn.ggml_blocks, one by one" if end == ".gguf" else ""
 
 
 def instead(path: Path) -> str:

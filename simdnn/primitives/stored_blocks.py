@@ -30,6 +30,7 @@ def quantize_ggml(array: Array, dtype: str, *, axis: int = -1) -> Blocks:
     >>> q.output[:3].astype(int).tolist(), float(q.scales[0]), q.stored.shape
     ([-8, -7, -7], 0.125, (18,))
     """
+    dtype = _named(dtype)
     if isinstance(dtype, str) and dtype in BLOCK_FORMATS and dtype not in ENCODED:
         works = ", ".join(ENCODED)
         raise Unimplemented(f"dtype {dtype!r} is read from a GGUF file alone, by ggml_blocks; what works: {works}")
@@ -51,10 +52,11 @@ def quantize_ggml(array: Array, dtype: str, *, axis: int = -1) -> Blocks:
 
 @keywords
 def ggml_blocks(stored: Array, dtype: str) -> Blocks:
-    """Weights as ggml stores them: rows (N, bytes) of uint8, one for each output, are blocks of a matrix (K, N).
+    """Weights as ggml stores them: rows (N, bytes) of uint8, one for each output, are blocks of a matrix (K, N); so are
+    the rows (N, blocks) that `workloads.gguf` reads.
 
-    `dtype` is any of its block types: those of `quantize_ggml`, and "q2_K" to "q6_K", "iq4_nl", "iq4_xs". `scales` and
-    `offsets` are what integers of a block of 256 come to, in f32.
+    `dtype` is any of its block types, in capitals, too: those of `quantize_ggml`, and "q2_K" to "q6_K", "iq4_nl",
+    "iq4_xs". `scales` and `offsets` are what integers of a block of 256 come to, in f32.
 
     Raises `InvalidArgument` for other bytes than whole blocks.
 
@@ -63,11 +65,17 @@ def ggml_blocks(stored: Array, dtype: str) -> Blocks:
     >>> w, w.dequantize().shape
     (Blocks(q4_K 512x4, 32 along axis 0), (512, 4))
     """
-    one_of("dtype", dtype, BLOCK_FORMATS)
+    form = block_format(one_of("dtype", _named(dtype), BLOCK_FORMATS))
     if not isinstance(stored, np.ndarray) or stored.ndim != 2 or not stored.size:
         raise InvalidArgument(f"stored={getattr(stored, 'shape', stored)!r:.40}; rows (N, bytes) of uint8 are needed")
-    form = block_format(dtype)
+    if stored.dtype == form.layout:
+        stored = np.ascontiguousarray(stored).view(np.uint8)
     return _of_rows(form, form.of_bytes(stored), 0, None)
+
+
+def _named(dtype: str) -> str:
+    """A block type's name as it is written here; GGUF files have capitals."""
+    return next((name for name in BLOCK_FORMATS if isinstance(dtype, str) and name.upper() == dtype), dtype)
 
 
 def _of_rows(form: BlockFormat, blocks: Array, axis: int, source: Array | None) -> Blocks:

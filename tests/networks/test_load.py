@@ -34,7 +34,7 @@ def test_no_model(tmp_path: Path) -> None:
     refused(tmp_path / "none.pt", "no model file .*: torch.onnx.export makes an ONNX file of such a model")
     (tmp_path / "there.tflite").write_bytes(b"\x1c\0\0\0TFL3" * 9)
     refused(tmp_path / "there.tflite", "is no ONNX model.*: tf2onnx makes an ONNX file of such a model")
-    refused(tmp_path / "none.gguf", "no model file .*: simdnn.ggml_blocks reads its tensors")
+    refused(tmp_path / "none.gguf", "no model file .*: workloads.gguf reads its tensors for simdnn.ggml_blocks")
     refused(tmp_path, "no model file .*: it is a folder; the path of a file is needed")
     (tmp_path / "resnet_17.onnx").touch()
     refused(tmp_path / "resnet-17.onnx", "no model file .*did you mean '.*resnet_17.onnx'")
