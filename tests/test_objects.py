@@ -41,7 +41,7 @@ F32, WEI = RNG.standard_normal((2, 32)).astype(np.float32), RNG.standard_normal(
 
 def samples() -> list[Any]:
     """One of each class at least, or what leads to one."""
-    from simdnn.networks.float16 import Float16Report
+    from simdnn.networks.float16_writer import Float16Report
     from simdnn.timing.tile_rests import Gap
     from tests.networks.models import small_cnn
     from workloads.real import CostPhase, Data, StoredVariant
@@ -163,7 +163,7 @@ def test_a_notebook_shows_it(kind: type) -> None:
 def test_names_of_others_are_escaped_in_notebooks() -> None:
     from onnx import helper
 
-    from simdnn.networks.float16 import Float16Report
+    from simdnn.networks.float16_writer import Float16Report
     from tests.networks.models import model
 
     script = "<script>alert(1)</script>"

@@ -16,7 +16,7 @@ import pytest
 import isa_models
 import simdnn
 import workloads
-from simdnn.networks.float16 import Float16Report
+from simdnn.networks.float16_writer import Float16Report
 from simdnn.networks.precision import Mode
 
 LOOP = "vpdpbusd zmm0, zmm1, zmm2\nvpaddd zmm3, zmm3, zmm0\n"

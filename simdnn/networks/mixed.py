@@ -29,7 +29,8 @@ from simdnn.networks.load import DOMAINS, Loaded, onnx_package, read
 from simdnn.networks.network import Network, load
 from simdnn.networks.onnx_rewriting import PRODUCTS, expanded, fresh, inline_data, node_name
 from simdnn.networks.precision import Mode
-from simdnn.networks.quantize import Ranges, requantized, why_floats
+from simdnn.networks.quantize import requantized, why_floats
+from simdnn.networks.quantized_writer import Ranges
 from simdnn.networks.tensors import array_of, packed
 from simdnn.primitives import Attr
 

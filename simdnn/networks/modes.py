@@ -42,7 +42,8 @@ from simdnn.networks.precision import (
     choose,
     named_modes,
 )
-from simdnn.networks.quantize import STORING, Ranges, quantize_onnx, ranges_of, why_floats
+from simdnn.networks.quantize import STORING, quantize_onnx, ranges_of, why_floats
+from simdnn.networks.quantized_writer import Ranges
 from simdnn.networks.result import NetworkEstimate, NetworkResult
 from simdnn.networks.runner import Frames, InMode, Row, check_scoped, computed, run_modes
 from simdnn.networks.types import number

@@ -20,7 +20,7 @@ from simdnn.networks.load import read
 from simdnn.networks.modes import Calibrated, Seen, at_work, check_recipe, computes, kept, node_rows
 from simdnn.networks.network import Network, load
 from simdnn.networks.precision import ANY_ISA, GPUS, MODES, Mode
-from simdnn.networks.quantize import Ranges
+from simdnn.networks.quantized_writer import Ranges
 from simdnn.networks.result import NetworkEstimate
 from simdnn.networks.runner import ERRORS, Frames, InMode, Row, check_scoped, product_type, run_modes
 from simdnn.progress import Progress, shows

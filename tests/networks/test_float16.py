@@ -18,7 +18,8 @@ onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
-from simdnn.networks.float16 import narrowed, transpile_float16  # noqa: E402
+from simdnn.networks.float16 import transpile_float16  # noqa: E402
+from simdnn.networks.float16_writer import narrowed  # noqa: E402
 from simdnn.networks.fold import folded  # noqa: E402
 from simdnn.networks.opset import without_weights  # noqa: E402
 from tests.networks import peer  # noqa: E402

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import simdnn
-from simdnn.networks import large_tensors, mixed, quantize
+from simdnn.networks import large_tensors, mixed, quantized_writer
 from simdnn.networks.memo import Memo
 from simdnn.networks.modes import Calibrated, in_recipe
 from simdnn.networks.precision import MODES, recipe
@@ -77,9 +77,9 @@ def test_weights_are_stored_once_in_each_form(monkeypatch: pytest.MonkeyPatch) -
     def never(*_: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(quantize, "_by_groups", never)
-    monkeypatch.setattr(quantize.NARROW_MODES["mxfp8"].weights.__class__, "store", never)
-    monkeypatch.setattr("simdnn.networks.float16.narrowed", never)
+    monkeypatch.setattr(quantized_writer, "_by_groups", never)
+    monkeypatch.setattr(quantized_writer.NARROW_MODES["mxfp8"].weights.__class__, "store", never)
+    monkeypatch.setattr("simdnn.networks.float16_writer.narrowed", never)
     for modes, wanted in zip(RECIPES, first, strict=True):
         assert outputs(shared, modes).tobytes() == wanted.tobytes()
 
