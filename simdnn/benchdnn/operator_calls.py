@@ -13,22 +13,28 @@ from isa_models.formats import fmt
 from simdnn.benchdnn import attributes
 from simdnn.benchdnn.descriptors import ConvDims, NormDims, ResponseDims, WindowDims
 from simdnn.benchdnn.layouts import Moved, letters_of, moved, strided, user_strides
+from simdnn.benchdnn.operator_layouts import (
+    ANY_ORDER,
+    ANY_TAG,
+    Named,
+    blocks_alike,
+    copies,
+    copies_alike,
+    copies_of_images,
+    lies_last,
+)
 from simdnn.benchdnn.operator_tasks import OperatorTask
 from simdnn.benchdnn.operators import POOLING, RESAMPLING, RESPONSES, SOFTMAX, Tensors, plain
 from simdnn.operators.graph_builder import BINARY, ELTWISE, STORED, TYPES
 from simdnn.operators.graphs import NORMS, REDUCTIONS
-from simdnn.primitives.run import Target
 
 if TYPE_CHECKING:
     from simdnn.benchdnn.options import Case
 
-_ANY = ("", "any", "undef")
 _ACCUMULATIONS = ("", "strict", "relaxed", "any", "f32")  # sums here are of f32
 _NEUTRAL = {"attr-rounding-mode": ("", "dst:environment"), "attr-acc-mode": _ACCUMULATIONS, "attr-dropout": ("",)}
 _NEUTRAL |= {"attr-float-model": None, "attr-fpmath": None, "cross-engine": ("none", "")}  # type: ignore[dict-item]
 _FLOATING = ("softmax", "lnorm", "gnorm")  # no library takes s32 there
-#: drivers whose outputs don't hang on the order that elements lie in
-_ANY_ORDER = ("eltwise", "binary", "reorder", "sum", "concat", "shuffle", "prelu")
 _HANDLED = ("attr-scales", "attr-zero-points", "attr-post-ops")
 
 
@@ -50,65 +56,35 @@ def task(case: Case) -> OperatorTask:
 def _check_library(case: Case) -> None:
     """`Unimplemented` for a library's bits of what its layouts or other primitives have a say in."""
     said = f"--dispatch={case.options['dispatch']} of --{case.driver}"
-    if case.driver in _ANY_ORDER:
+    if case.driver in ANY_ORDER:
         return
     if case.driver == "deconv":
         _check_deconvolution(case, said)
         return
     tags = {tag for name in ("tag", "stag", "dtag") for tag in case.options.get(name, "").split(":")}
     shape = _shapes(case)[0]
-    letters = "abcdefghijkl"[: len(shape)]
-    orders = {letters_of(tag, len(shape)) for tag in tags - set(_ANY)}
-    works, known = "abx, or axb of all", {letters, _last(letters), *_blocks(case, shape)}
+    letters = letters_of("abx", len(shape))
+    orders = {letters_of(tag, len(shape)) for tag in tags - set(ANY_TAG)}
+    works, known = "abx, or axb of all", {letters, letters_of("axb", len(shape)), *blocks_alike(case, shape)}
     if case.driver == "lnorm":  # lines of the last dimension, in any order
         works = "abx"
         known = {order for order in orders if sorted(order) == list(letters) and order[-1:] == letters[-1:]}
     mixed = len(orders) > 1 and case.driver not in ("lnorm", "reduction")
     if mixed or orders - known:
-        raise Unimplemented(f"{said} in {' and '.join(sorted(tags - set(_ANY)))}; what works: {works}")
+        raise Unimplemented(f"{said} in {' and '.join(sorted(tags - set(ANY_TAG)))}; what works: {works}")
 
 
 def _check_deconvolution(case: Case, said: str) -> None:
     """Raises for layouts other than its own, which for integers have channels last, and channels last on both sides."""
     options, ndims = case.options, 2 + case.dims.written  # type: ignore[union-attr]
-    sides = [options[name] if options[name] in _ANY else letters_of(options[name], ndims) for name in ("stag", "dtag")]
-    last = [side == _last("abcdefgh"[:ndims]) for side in sides]
-    own = [side in _ANY for side in sides]
+    tags = options["stag"], options["dtag"]
+    sides = [tag if tag in ANY_TAG else letters_of(tag, ndims) for tag in tags]
+    last = [side == letters_of("axb", ndims) for side in sides]
+    own = [side in ANY_TAG for side in sides]
     whole = not fmt(options["dt"].split(":")[0]).is_float
-    if options["wtag"] not in _ANY or not (all(last) or all(own) or whole and all(map(max, last, own))):
-        tags = {options[name] for name in ("stag", "wtag", "dtag")} - set(_ANY)
-        raise Unimplemented(f"{said} in {' and '.join(sorted(tags))}; what works: any, its own layouts, and axb to axb")
-
-
-def _last(letters: str) -> str:
-    """An image's dimensions with the channels last."""
-    return f"{letters[:1]}{letters[2:]}{letters[1:2]}"
-
-
-def _blocks(case: Case, shape: tuple[int, ...]) -> list[str]:
-    """Layouts in blocks of channels in which oneDNN's outputs are those of channels that lie last (docs/numerics.md,
-    rule 18): for a batch normalization where a kernel with registers of that many takes both.
-    """
-    if len(shape) < 3 or case.driver not in ("pool", "resampling", "reduction", "bnorm"):
-        return []
-    sizes, options = [8, 16], case.options
-    if case.driver == "bnorm":
-        wide = "avx512_core" in Target.of(options["machine"], options["isa"] or None, 1, "auto", "onednn").caps
-        sizes = [8] * (options["dt"].split(":")[0] == "f32") + [16] * wide if shape[1] % 16 == 0 else []
-    return [f"aB{'cdefgh'[: len(shape) - 2]}{size}b" for size in sizes]
-
-
-def _lies_last(case: Case, shape: tuple[int, ...]) -> bool:
-    """Whether a library is asked about an image whose channels lie last, or in blocks that come to the same."""
-    options = case.options
-    if options["dispatch"] == "fastest" or case.driver in (*_ANY_ORDER, "lnorm"):
-        return False
-    if case.driver == "deconv":
-        return options["stag"] not in _ANY
-    letters = "abcdefghijkl"[: len(shape)]
-    src = next((tag for tag in (options["stag"], options["tag"].split(":")[0]) if tag not in _ANY), "abx")
-    dst = options["dtag"] if options["dtag"] not in _ANY else src
-    return letters_of(src, len(shape)) != letters or letters_of(dst, len(shape)) in _blocks(case, shape)
+    if options["wtag"] not in ANY_TAG or not (all(last) or all(own) or whole and all(map(max, last, own))):
+        met = {options["wtag"], *tags} - set(ANY_TAG)
+        raise Unimplemented(f"{said} in {' and '.join(sorted(met))}; what works: any, its own layouts, and axb to axb")
 
 
 def _chosen(case: Case, allowed: Mapping[str, Any] | Sequence[str], default: str) -> str:
@@ -150,58 +126,6 @@ def _dst_type(case: Case) -> str:
     return _types(case, "ddt", 1)[0]
 
 
-# -- layouts ----------------------------------------------------------------------------------------------------------
-def _tags(case: Case, count: int) -> tuple[list[str], str]:
-    """Tags of the sources and of the destination; without one of its own it has the first source's."""
-    single = case.options["tag"].split(":")
-    sources = case.options["stag"].split(":") if case.options["stag"] not in _ANY else single[:1]
-    sources = sources * count if len(sources) == 1 else sources
-    if len(sources) != count:
-        raise Unimplemented(f"--stag={case.options['stag']} for {count} sources")
-    dst = case.options["dtag"] if case.options["dtag"] not in _ANY else (*single, "any")[1]
-    return sources, dst if dst not in _ANY else sources[0]
-
-
-def _own(tag: str, ndims: int) -> bool:
-    """Whether kernels here read a layout as it is: rows, or channels last."""
-    letters = "abcdefghijkl"[:ndims]
-    return tag in _ANY or letters_of(tag, ndims) in (letters, _last(letters))
-
-
-Named = tuple[str, tuple[int, ...], str]  # a tensor: name, shape, type
-
-
-def _copies(case: Case, tensors: Sequence[Named]) -> tuple[Moved, ...]:
-    """The copies of sources and destination (the last one) whose layouts kernels here do not read."""
-    tags, dst = _tags(case, len(tensors) - 1)
-    wanted = zip((*tags, dst), tensors, strict=True)
-    return tuple(moved(name, tag, shape, dtype) for tag, (name, shape, dtype) in wanted if not _own(tag, len(shape)))
-
-
-def _alike(case: Case, tensors: Sequence[Named]) -> tuple[Moved, ...]:
-    """The copies of what lies in another order than the first source, for an operator that takes any order."""
-    tags, dst = _tags(case, len(tensors) - 1)
-    found: list[Moved] = []
-    first = letters_of(tags[0], len(tensors[0][1])) if tags[0] not in _ANY else ""
-    for tag, (name, shape, dtype) in zip((*tags[1:], dst), tensors[1:], strict=True):
-        several = sum(size > 1 for size in shape) > 1
-        if tag in _ANY or not several or letters_of(tag, len(shape)) == first:
-            continue
-        other = tags[0] if _own(tag, len(shape)) and first else tag
-        found.append(moved(name, other, shape, dtype))
-    return tuple(found)
-
-
-def _images(case: Case, tensors: Sequence[Named]) -> tuple[Moved, ...]:
-    """The copies of the first source and the destination, which are images, where their channels are not last."""
-    found = []
-    tags, ends = (case.options["stag"], case.options["dtag"]), (tensors[0], tensors[-1])
-    for tag, (name, shape, dtype) in zip(tags, ends, strict=True):
-        if tag not in _ANY and letters_of(tag, len(shape)) != _last("abcdefghijkl"[: len(shape)]):
-            found.append(moved(name, tag, shape, dtype))
-    return tuple(found)
-
-
 # -- primitives -------------------------------------------------------------------------------------------------------
 def _call(
     case: Case,
@@ -210,14 +134,14 @@ def _call(
     output: tuple[int, ...],
     dst: str,
     options: Mapping[str, Any],
-    copied: Callable[[Case, Sequence[Named]], tuple[Moved, ...]] = _copies,
+    copied: Callable[[Case, Sequence[Named]], tuple[Moved, ...]] = copies,
     ahead: tuple[attributes.AskedPostOp, ...] = (),
     **more: Any,
 ) -> OperatorTask:
     """A call of a primitive: the copies that its layouts ask for, and post-operations, those `ahead` of the case's."""
     moves = copied(case, [*((name, *pair) for name, pair in sources.items()), ("dst", output, dst)])
     post_ops = (*ahead, *attributes.modelled_post_ops(case.options["attr-post-ops"]))
-    last = _lies_last(case, output)
+    last = lies_last(case, output)
     more |= {"last": last, "moves": () if last else moves, "post_ops": post_ops}
     return OperatorTask(case, primitive, sources, output, dst, options, **more)
 
@@ -232,7 +156,7 @@ def _eltwise(case: Case) -> OperatorTask:
     options = {"algorithm": _chosen(case, ELTWISE, "relu")}
     numbers = {name: float(case.options[name]) for name in ("alpha", "beta")}
     (shape,), (src, dst) = _shapes(case), _pair(case)
-    return _call(case, "eltwise", {"src": (shape, src)}, shape, dst, options | numbers, _alike)
+    return _call(case, "eltwise", {"src": (shape, src)}, shape, dst, options | numbers, copies_alike)
 
 
 def _broadcast(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
@@ -254,7 +178,7 @@ def _binary(case: Case) -> OperatorTask:
     dst = _dst_type(case)
     rows = {"condition": output} if options["algorithm"] == "select" else {}
     sources = {"src0": (first, left), "src1": (second, right)}
-    return _call(case, "binary", sources, output, dst, options, _alike, rows=rows)
+    return _call(case, "binary", sources, output, dst, options, copies_alike, rows=rows)
 
 
 def _prelu(case: Case) -> OperatorTask:
@@ -262,7 +186,7 @@ def _prelu(case: Case) -> OperatorTask:
     second = _broadcast(first, second)
     left, right = _types(case, "sdt", 2)
     sources = {"src": (first, left), "weights": (second, right)}
-    return _call(case, "prelu", sources, first, left, {}, _alike)
+    return _call(case, "prelu", sources, first, left, {}, copies_alike)
 
 
 def _normalization(
@@ -339,7 +263,7 @@ def _concat(case: Case) -> OperatorTask:
     if len(options) == len(shapes):  # what is empty has no layout
         kept = ":".join(tag for tag, shape in zip(options, shapes, strict=True) if 0 not in shape)
         case = replace(case, options={**case.options, "stag": kept})
-    return _call(case, "concat", sources, output, dst, {"axis": axis}, _alike, listed=True)
+    return _call(case, "concat", sources, output, dst, {"axis": axis}, copies_alike, listed=True)
 
 
 def _sum(case: Case) -> OperatorTask:
@@ -349,7 +273,7 @@ def _sum(case: Case) -> OperatorTask:
     given = [float(part) for part in case.options["scales"].split(":") if part] or [1.0]
     factors = given * len(types) if len(given) == 1 else given
     sources = {f"src{i}": (shape, dtype) for i, dtype in enumerate(types)}
-    return _call(case, "weighted_sum", sources, shape, dst, {"factors": factors}, _alike, listed=True)
+    return _call(case, "weighted_sum", sources, shape, dst, {"factors": factors}, copies_alike, listed=True)
 
 
 def _shuffle(case: Case) -> OperatorTask:
@@ -357,7 +281,7 @@ def _shuffle(case: Case) -> OperatorTask:
     if src != dst or case.options["attr-post-ops"]:
         raise Unimplemented(f"shuffle of {src} to {dst}, or with post-operations: it moves elements alone")
     options = {"axis": int(case.options["axis"]), "group": int(case.options["group"])}
-    return _call(case, "shuffle", {"src": (shape, src)}, shape, dst, options, _alike)
+    return _call(case, "shuffle", {"src": (shape, src)}, shape, dst, options, copies_alike)
 
 
 def _pooling(case: Case) -> OperatorTask:
@@ -430,15 +354,15 @@ def _deconvolution(case: Case) -> OperatorTask:
         remarks += ("computed in f32, as every math mode allows",)
     sources = {"src": (shape, src), "weights": (weights, wei)}
     more: dict[str, Any] = {"rows": rows, "remarks": remarks, "steps": dims.ic}
-    return _call(case, "deconvolution", sources, output, dst, taps, _images, **more)
+    return _call(case, "deconvolution", sources, output, dst, taps, copies_of_images, **more)
 
 
 def _reorder(case: Case) -> OperatorTask:
     options, (shape,) = case.options, _shapes(case)
     (src,), dst = _types(case, "sdt", 1), _dst_type(case)
     tags, strides = (options["stag"], options["dtag"]), user_strides(options["strides"], len(shape), 2)
-    own = "abcdefghijkl"[: len(shape)]
-    layouts = [letters_of(tag, len(shape)) if tag not in _ANY else own for tag in tags]
+    own = letters_of("abx", len(shape))
+    layouts = [letters_of(tag, len(shape)) if tag not in ANY_TAG else own for tag in tags]
     copies: list[Moved | None] = []
     bytes_of = ["s8" if dtype in ("s4", "u4", "f4_e2m1") else dtype for dtype in (src, dst)]
     for name, tag, written, dtype in zip(("src", "dst"), layouts, strides, bytes_of, strict=True):
