@@ -17,6 +17,7 @@ from isa_models.machines.toml_text import inline
 Override = tuple[str, str, dict[str, Any]]  # patterns of mnemonics and forms, and the figures that replace a row's
 VECTOR = re.compile(r"\b[xyz]?mm\b|\bk\b")
 ZEN_ALUS = ("ALU0", "ALU1", "ALU2", "ALU3")  # of Zen 3 and 4
+ZEN_JUMPS = ("ALU0", "ALU3")  # those that take an operation and a jump fused
 ZEN_STORES = ("FP4", "FP5")  # ports by which values of vectors go to memory and to general registers
 
 

@@ -49,7 +49,7 @@ from simdnn.assembly.loops import MERGES  # noqa: E402
 from tools.extract_timing import timings  # noqa: E402
 from tools.machine_measured import as_measured, emerald_rapids, small_sums  # noqa: E402
 from tools.machine_overrides import ADDED, OVERRIDES  # noqa: E402
-from tools.machine_row import VECTOR, ZEN_ALUS, ZEN_STORES, Row, port_bound  # noqa: E402
+from tools.machine_row import VECTOR, ZEN_ALUS, ZEN_JUMPS, ZEN_STORES, Row, port_bound  # noqa: E402
 from tools.machine_row import table as instructions  # noqa: E402
 from tools.zen5_rows import listing, zen5_rows  # noqa: E402
 
@@ -84,8 +84,10 @@ FUSED = ("dec", "inc", "add", "sub", "cmp", "test", "and")  # with a jcc behind 
 #: scalar instructions whose first source gives the upper lanes alone, which a loop carries as it does an accumulator
 FROM_GENERAL = re.compile(r"xmm,(xmm,)?r(32|64)(,i8)?")  # a value goes from a general register to a vector
 BRANCHES = {  # what is known of an operation and a jump fused
-    ("zen3", "dec"): "core: 3, 4, 8, 12, 16 lea and it take 0.97, 1.22, 2.24, 3.24, 4.33 cycles",
-    ("zen4", "dec"): "core: 3 to 16 integer instructions of each of 15 kinds and it take a cycle for four of them",
+    ("zen3", "dec"): "core: 3, 4, 8, 12, 16 lea and it take 0.97, 1.22, 2.24, 3.24, 4.33 cycles, "
+    "4, 8, 12 cmovz and it 2.5, 4.5, 6.5",
+    ("zen4", "dec"): "core: 3 to 16 integer instructions of each of 15 kinds and it take a cycle for four of them; "
+    "on two ALUs as on zen3",
     ("amd", ""): "core: as dec/jnz",
     ("intel", ""): "macro-fused; a taken branch runs on port 6 (known)",
     ("golden cove", ""): "macro-fused; loops of emr and rwc are nearer with ports 0 and 6 than with 6 alone "
@@ -328,7 +330,7 @@ class Generator:
         """An integer operation and the jcc behind it as one macro-op."""
         measured, zen = self.machine in ("zen3", "zen4"), self.machine in AMD
         kind = "amd" if zen else "golden cove" if UARCH[self.machine] == "Alder Lake-P" else "intel"
-        ports = {"amd": ZEN_ALUS if measured else ("BR0",), "golden cove": ("p0", "p6"), "intel": ("p6",)}[kind]
+        ports = {"amd": ZEN_JUMPS if measured else ("BR0",), "golden cove": ("p0", "p6"), "intel": ("p6",)}[kind]
         for (mnemonic, form), row in rows.items():
             if mnemonic in FUSED and "m" not in form:
                 yield replace(

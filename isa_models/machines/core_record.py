@@ -41,6 +41,8 @@ class Scheduler:
     size: int
     queue: int
     banks: tuple[tuple[str, ...], ...]
+    dealt: bool = False  # each port has `size` entries, and takes one operation of a group
+    beside: tuple[str, ...] = ()  # ports that take one more, of those that run on these alone
 
     @property
     def is_split(self) -> bool:

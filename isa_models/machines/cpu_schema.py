@@ -179,9 +179,12 @@ def _schedulers(table: Table, ports: tuple[str, ...]) -> tuple[Scheduler, ...]:
         if len({len(bank) for bank in banks}) > 1:
             raise row.error("banks", "two lists of as many ports", banks_raw)
         queue = row.integer("queue", 0, 100_000, 0)
+        beside = row.strings("beside", mine) if row.has("beside") else ()
         name = row.text("name")
         row.provenance(f"core.scheduler.{name}")
-        schedulers.append(Scheduler(name, mine, row.integer("size", 1, 100_000), queue, banks))
+        schedulers.append(
+            Scheduler(name, mine, row.integer("size", 1, 100_000), queue, banks, row.flag("dealt"), beside)
+        )
         if sum(scheduler.is_split for scheduler in schedulers) > 1:
             raise row.error("banks", "banks behind the queue of one scheduler alone", banks_raw)
     if missing := [port for port in ports if port not in taken]:

@@ -12,8 +12,8 @@ import math
 
 from simdnn.timing.cpu.banks import BY_PLACE, MODE_SEEN
 from simdnn.timing.cpu.core_nodes import LOW, PORTS
-from simdnn.timing.cpu.core_operands import CoreOperands
 from simdnn.timing.cpu.core_state import COMMIT, NODES, NOWHERE, OPERATION, UNKNOWN
+from simdnn.timing.cpu.dealing import Dealing
 from simdnn.timing.cpu.schedulers import NO_PLACE, NO_PORT
 from simdnn.timing.cpu.steps import OWN_WAY, STORED, THIRD
 from simdnn.timing.translate import Floats, Ints
@@ -24,13 +24,14 @@ PAIRS = 2  # ops of a group that are dispatched as two: measured on cores of six
 STALLED = 500_000  # cycles without a retirement, more than any row that the schema allows can take
 
 
-class CoreModel(CoreOperands):
+class CoreModel(Dealing):
     """One run over `turns` times `size` ops; `advance` executes one cycle."""
 
     sent: Ints  # where the uops of the op that is renamed have gone
     # The ends of a loop's turns, and the work on each port by then.
     ends: int
     end_at: Ints
+    ahead_at: Ints  # ops dispatched by then
     busy_at: Floats
 
     def run(self, until: int) -> int:
@@ -50,6 +51,7 @@ class CoreModel(CoreOperands):
                 return -1
             while upcoming <= self.retired:
                 self.end_at[self.ends] = self.retired_at[upcoming - 1]
+                self.ahead_at[self.ends] = self.ages - upcoming
                 for port in range(self.ports):
                     self.busy_at[self.ends * self.ports + port] = self.busy[port]
                 self.ends += 1
@@ -64,6 +66,8 @@ class CoreModel(CoreOperands):
             if self.ends < warm + span:
                 return 0
             same = 1
+            if self.dealt_ports > 0 and self.ahead_at[self.ends - 1] != self.ahead_at[self.ends - 1 - period]:
+                same = 0  # more and more wait at a port that is dealt out, until it is full
             for end in range(self.ends - (span - 1 - period), self.ends):
                 gap = self.end_at[end] - self.end_at[end - 1]
                 if gap != self.end_at[end - period] - self.end_at[end - period - 1]:
@@ -166,8 +170,12 @@ class CoreModel(CoreOperands):
             self.push(entry % PORTS, entry // PORTS)
         for port in range(self.ports):
             if self.is_load_port[port] == 0 and self.heaped[port] > 0 and self.free_at[port] <= self.cycle:
-                passed = self.pass_by(port) if self.ways_are_shared != 0 else 0
-                if self.heaped[port] > 0:
+                passed = 0
+                if self.is_dealt[port] != 0:
+                    passed = self.let_pass(port)
+                elif self.ways_are_shared != 0:
+                    passed = self.pass_by(port)
+                if passed >= 0 and self.heaped[port] > 0:
                     self.issue_on(port)
                 for at in range(passed):
                     self.push(port, self.passed[at])
@@ -199,6 +207,8 @@ class CoreModel(CoreOperands):
         self.unissued[node] -= 1
         if self.unissued[node] == 0:
             done = now + self.latency[row] + self.longer[node]
+            if self.is_dealt[port] != 0 and self.uops[row] == 1:
+                self.yielded(port, done, 1)
             if self.is_result_port[port] != 0 and self.shares_result[row] != 0 and self.uops[row] == 1:
                 done = self.yielded(port, done, occupancy)
             if self.uops[row] > 1:  # latency counts from the first; the later ones fit in unless they were held up
@@ -345,9 +355,13 @@ class CoreModel(CoreOperands):
         ):
             return
         self.begin_group()
+        if self.dealt_ports > 0 and self.deal() == 0:
+            return
         while self.ages < self.total and slots > 0:
             row = self.row_of[self.ages % self.size]
             left = self.slots[row]
+            if self.dealt_ports > 0 and self.ages >= self.dealt_until:
+                return
             if self.partial > 0:
                 left -= self.partial
             elif self.split[row] > 0 and (slots < 2 or before >= self.split[row] or pairs == PAIRS):

@@ -126,6 +126,8 @@ class Places:
             "load_port": [number[port] for port in core.load_ports],
             "is_load_port": [int(port in core.load_ports) for port in core.ports],
             "is_result_port": [int(port in core.result_ports) for port in core.ports],
+            "is_dealt": [int(core.schedulers[index].dealt) for index in self.scheduler_of],
+            "is_beside": [int(any(port in found.beside for found in core.schedulers)) for port in core.ports],
             "is_bypassed": [int(port in core.bypass.ports) for port in core.ports],
             "queue_of": [scheduler.queue for scheduler in core.schedulers],
             "size_of": [scheduler.size for scheduler in core.schedulers],
@@ -146,7 +148,8 @@ class Places:
         banked = [0] * len(number)
         parity_of, store_port_of = [0] * len(schedulers), [NO_PORT] * len(schedulers)
         for index, scheduler in enumerate(schedulers):
-            for bank, ports in enumerate(scheduler.banks or (scheduler.ports,)):
+            parts = [(port,) for port in scheduler.ports] if scheduler.dealt else scheduler.banks or (scheduler.ports,)
+            for bank, ports in enumerate(parts):
                 for port in ports:
                     self.scheduler_of[number[port]], self.pool_of[number[port]] = index, len(self.room)
                     banked[number[port]] = int(scheduler.is_split)
@@ -165,6 +168,8 @@ class Places:
         for ports in uops:
             index, pool = self.scheduler_of[ports[0]], self.pool_of[ports[0]]
             scheduler = self.core.schedulers[index]
+            if scheduler.dealt:  # a group finds room as ports are dealt out
+                continue
             place = index if scheduler.queue else pool
             found[place] = min(len(uops), scheduler.queue or scheduler.size)
         return tuple(found.items())
@@ -187,6 +192,7 @@ def _scalars(machine: Machine) -> dict[str, int]:
         "schedulers": len(core.schedulers),
         "dispatch_slots": core.dispatch_slots,
         "gone_in": NOWHERE,
+        "dealt_ports": sum(len(scheduler.ports) for scheduler in core.schedulers if scheduler.dealt),
         "in_turn": int(core.binding in ("pairs", "order")),
         "by_lanes": int(core.binding == "order"),
         "by_halves": int(core.binding == "halves"),

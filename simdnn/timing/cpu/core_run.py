@@ -23,6 +23,7 @@ from simdnn.timing.cpu.banks import ENDS
 from simdnn.timing.cpu.core_model import CoreModel
 from simdnn.timing.cpu.core_rows import FIELDS, SLOT, CoreRows, Ints, places_of
 from simdnn.timing.cpu.core_state import LOAD, NODES, NOWHERE, OPERATION, UNPLACED
+from simdnn.timing.cpu.dealing import CYCLES
 from simdnn.timing.cpu.schedulers import RING, SLID
 from simdnn.timing.cpu.steps import CoreOp, MemRef
 from simdnn.timing.translated import Translated
@@ -33,6 +34,8 @@ _CORE = Translated(CoreModel, {"meet": [], "run": [_INTEGER], "settle": [_INTEGE
 SPACES = (  # arrays to write on, and what they have a number of their own for: first those that begin with zeros
     *((name, "scheduler") for name in ("queue_first", "queue_last", "filled_at")),
     *((name, "port") for name in ("pending", "last_bound", "counted", "free_at", "busy", "results", "results_from")),
+    *((name, "port") for name in ("chosen", "kept", "alone", "further", "passed_last", "passes")),
+    ("waited_before", "port_before"),
     *(("rooms_at", "bank_cycle"), ("waited_at", "bank_port_cycle"), ("uneven_at", "end_of_cycle"), ("held", "bank")),
     *((name, "port_cycle") for name in ("bound_in", "issued_in")),
     *(("heaped", "heap"), ("next_of", "mnemonic"), ("stores", "tensor"), ("third_until", "pool")),
@@ -67,7 +70,7 @@ SPACES = (  # arrays to write on, and what they have a number of their own for: 
         ("unit_does", "unit"),
         ("lanes", "lane"),
     ),
-    *(("end_at", "end"), ("busy_at", "end_port")),
+    *(("end_at", "end"), ("ahead_at", "end"), ("busy_at", "end_port")),
 )
 APART = 8  # numbers between two arrays, a line: else those of one node lie in few sets of the first cache
 _PLACE = {name: place for place, (name, _) in enumerate(SPACES)}
@@ -183,6 +186,7 @@ def _layout(
         "scheduler": ways,
         "port": ports,
         "port_cycle": ports * RING,
+        "port_before": ports * CYCLES,
         "end_of_cycle": ENDS,
         "bank": 2,
         "bank_cycle": 2 * ENDS,

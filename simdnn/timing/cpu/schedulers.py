@@ -33,6 +33,10 @@ class Schedulers:
     by_lanes: int  # all of them, as `rank_in_group` says, not two
     scheduler_of: Ints  # by port
     pool_of: Ints  # by port: the place among `room` of its pool
+    dealt_ports: int  # ports that are dealt out to a group as a whole (`dealing`)
+    is_dealt: Ints  # by port: whether it is one
+    chosen: Ints  # by port: whether an operation of the group that any of them takes goes there
+    kept: Ints  # by port: the group's other operations that go there
     banked: Ints  # by port: whether it is one of two banks behind a queue
     queue_of: Ints  # by scheduler: uops that can wait in order before it
     size_of: Ints  # by scheduler: entries of each pool
@@ -119,6 +123,8 @@ class Schedulers:
         """The port for a uop that can go to one of several; NO_PORT where its pool has no room."""
         first, count = self.uop_first[uop], self.uop_ports[uop]
         port = self.port_lists[first]
+        if self.is_dealt[port] != 0:
+            return self.dealt_to(first, first + count)
         if self.room[self.pool_of[port]] == 0:
             return NO_PORT
         if count == 1:
@@ -131,6 +137,21 @@ class Schedulers:
             if self.is_before(self.port_lists[at], port, place & 1) != 0:
                 port = self.port_lists[at]
         return port
+
+    def dealt_to(self, first: int, last: int) -> int:
+        """The port that is kept for a uop of the group; where there is none that with fewest that wait."""
+        found = NO_PORT
+        for at in range(first, last):
+            port = self.port_lists[at]
+            if last - first == self.dealt_ports and self.chosen[port] != 0:
+                self.chosen[port] = 0
+                return port
+            if last - first < self.dealt_ports and self.kept[port] > 0:
+                self.kept[port] -= 1
+                return port
+            if self.room[self.pool_of[port]] > 0 and (found == NO_PORT or self.pending[port] < self.pending[found]):
+                found = port
+        return found
 
     def is_before(self, one: int, other: int, parity: int) -> int:
         """Whether a port is taken before another: by what waits there, by the place's parity, by the last uop."""
