@@ -138,3 +138,22 @@ def test_a_sum_waits_no_longer_for_itself(first: str, second: str, measured: flo
 )
 def test_addresses_pieces_of_lines_and_gathers(lines: str, measured: float) -> None:
     assert cycles(lines_of(lines)) == pytest.approx(measured, rel=0.08)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "measured"),
+    [
+        ("azaziaazaia", 3.66),  # the jump's turn among ALU0, 2 and 3 makes a sum wait for ALU1, group by group
+        ("aaaazziizzz", 3.66),  # two products and a sum on ALU1, in either order; three and two; six and one
+        ("aaaazzizzzzizzzzz", 3.66),
+        ("aaaazzaaaazziizzz", 3.99),
+        ("aaaazziizzzziizzzziizzz", 8.99),
+        ("iiaaaaaaa", 3.67),
+        ("aaaaaaaaaaaa", 3.25),
+    ],
+)
+def test_alus_are_dealt_out_to_groups(pattern: str, measured: float) -> None:
+    """a: `lea`, i: `imul`, which ALU1 alone does, z: a zero idiom, which takes a slot alone."""
+    line = {"a": "lea {}, [rdx+rdx]", "i": "imul {}, rdx, 3", "z": "vxorps xmm0, xmm0, xmm0"}
+    lines = [line[one].format(f"r{8 + place % 8}") for place, one in enumerate(pattern)]
+    assert cycles(lines) == pytest.approx(measured, rel=0.01)

@@ -82,7 +82,7 @@ class Dealing(CoreOperands):
         return free
 
     def add(self, row: int, free: int) -> int:
-        """Add an op to a group with `free` operations that any port takes: how many more it has, -1: it does not fit."""
+        """Add an op to a group with `free` operations that any port takes: how many more it has; -1: it has to wait."""
         more = 0
         first, last = self.first_uop[row], self.first_uop[row] + self.uops[row]
         for uop in range(first, last):
@@ -149,7 +149,7 @@ class Dealing(CoreOperands):
         return self.port_lists[first] if self.uop_ports[uop] == 1 else NO_PORT
 
     def choose(self, own: int) -> None:
-        """Choose one more of the open ports, that where fewest waited. `own`: those that take one beside are left out."""
+        """Choose one more of the open ports, where fewest waited. `own`: not one that takes an operation beside."""
         found, least = NO_PORT, 0
         before = (self.cycle - WAITED_SEEN & CYCLES - 1) * self.ports
         for port in range(self.ports):
