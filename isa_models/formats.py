@@ -266,7 +266,7 @@ def decode(codes: npt.ArrayLike, name: str) -> npt.NDArray[np.float32]:
 
     Raises `InvalidArgument` for codes of another type or beyond the format's bits, and for formats of more bits.
     """
-    from isa_models.readings.arrays import ArrayValue
+    from isa_models.readings.arrays import ArrayValue  # a floor above: arrays know formats
     from isa_models.rounding import widen_codes
 
     form, words = _narrow(name), np.asarray(codes)
@@ -312,7 +312,7 @@ def encode(
 
     Raises `InvalidArgument` for values of another type, negative values of e8m0, and formats of more than 8 bits.
     """
-    from isa_models.readings.arrays import ArrayValue
+    from isa_models.readings.arrays import ArrayValue  # a floor above: arrays know formats
     from isa_models.rounding import codes_of
 
     form, given = _narrow(name), np.asarray(values)

@@ -60,7 +60,7 @@ def host_caps() -> frozenset[str]:
     """The caps that this machine's CPU really has and lets this process use (empty on another architecture)."""
     if platform.machine() not in ("x86_64", "AMD64"):
         return frozenset()
-    import llvmlite.binding as llvm
+    import llvmlite.binding as llvm  # for this question alone
 
     features = {name for name, on in llvm.get_host_cpu_features().items() if on}
     if "amx-tile" in features and not _tiles_permitted():

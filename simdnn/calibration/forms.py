@@ -33,7 +33,7 @@ _GENERAL = frozenset(
 @functools.cache
 def host_features() -> frozenset[str]:
     """CPUID features of this host as LLVM names them, without punctuation."""
-    import llvmlite.binding as llvm
+    import llvmlite.binding as llvm  # for this question alone
 
     return frozenset(re.sub(r"[._-]", "", name) for name, on in llvm.get_host_cpu_features().items() if on)
 

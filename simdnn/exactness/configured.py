@@ -134,7 +134,7 @@ class Configured:
 
     def run(self, probe: Probe, reading: type[ArrayValue] = ArrayValue) -> Outputs:
         """Outputs of the kernel's program, those of some tiles (`simdnn.numerics.sampled`)."""
-        from simdnn.numerics.sampled import sample
+        from simdnn.numerics.sampled import sample  # its package brings LLVM
 
         src, weights, *bias = self.operands(probe)
         kernel, middle = self.found.kernel, isinstance(self.problem, ConvProblem)

@@ -119,7 +119,7 @@ def counting(estimate: Estimate, rows: int) -> Kernel:
 
 def count(estimate: Estimate, src: Array, weights: Array) -> Array:
     """How many pairs saturate on the way to each output."""
-    from simdnn import numerics
+    from simdnn import numerics  # brings LLVM, which a cost alone doesn't need
 
     counter = counting(estimate, len(src))
     outputs = numerics.run(counter.program, counter.prepare(src, weights, Parameters()))

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from isa_models import InvalidArgument, Machine, SimdnnError, Unimplemented
+from isa_models import InvalidArgument, Machine, SimdnnError, Unimplemented, instruction
 from isa_models.formats import fmt
 from isa_models.readings.arrays import Array, held
+from isa_models.readings.intervals import IntervalValue, Watch
 from simdnn.exactness import pairs as _pairs
 from simdnn.exactness.pairs import SHIFT, Pairs
 from simdnn.explanations.departures import limit_of
@@ -103,8 +104,6 @@ def largest_weight(low: int, high: int) -> int:
     >>> largest_weight(0, 255), largest_weight(0, 127)
     (64, 128)
     """
-    from isa_models import instruction
-    from isa_models.readings.intervals import IntervalValue, Watch
 
     def safe(limit: int) -> bool:
         watch = Watch()

@@ -152,7 +152,7 @@ class _FedKernel:
 
     def outputs(self) -> Array:
         """The bounds beside each output: (FIELDS, …) of the user's shape."""
-        from simdnn.numerics.bounded import bounded
+        from simdnn.numerics.bounded import bounded  # its package brings LLVM
 
         with np.errstate(all="ignore"):
             inputs = self.kernel.prepare(self.src, self.weights, self.parameters)

@@ -146,7 +146,7 @@ class AttentionResult(AttentionEstimate):
 
         Raises `InvalidArgument` for an element that is not there, `Unimplemented` for one kernel that did all.
         """
-        from simdnn.explanations.element import checked
+        from simdnn.explanations.element import checked  # brings LLVM
 
         shape = self.output.shape
         place = checked(index, shape)

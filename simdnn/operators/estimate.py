@@ -111,7 +111,7 @@ def estimate(
         if primitive == "inner_product":
             return _inner_product(dt, bias, attr, {**where, "dispatch": dispatch}, shape)
         return estimate_product(primitive, dt=dt, bias=bias, attr=attr, dispatch=dispatch, **where, **shape)
-    from simdnn.operators.cost import cost
+    from simdnn.operators.cost import cost  # brings networks, which products don't need
 
     if primitive == "attention":
         from simdnn.operators.attention import price

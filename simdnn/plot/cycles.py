@@ -143,7 +143,7 @@ def plot_ports(analysis_or_result: Analysis | Estimate, ax: Axes | None = None) 
 
 
 def _pipes(estimate: Estimate) -> tuple[dict[str, float], float, str]:
-    from simdnn.timing.gpu.estimate import gpu_time
+    from simdnn.timing.gpu.estimate import gpu_time  # needed by pictures of GPUs alone
 
     kernel, machine = estimate.kernel, estimate.machine
     assert isinstance(machine, GpuMachine)

@@ -52,7 +52,7 @@ from simdnn.primitives.turned_calls import TIMES, channels_first, channels_last,
 from simdnn.primitives.verbose_line import note
 
 if TYPE_CHECKING:
-    from simdnn.explanations.departures import Departures
+    from simdnn.explanations.departures import Departures  # needed where somebody asks for departures
     from simdnn.explanations.element import Explainer
     from simdnn.explanations.steps import Explanation
     from simdnn.numerics.bound import Inputs
@@ -352,7 +352,7 @@ class Operands:
 
     @functools.cached_property
     def _explainer(self) -> Explainer:
-        from simdnn.explanations.element import Explainer
+        from simdnn.explanations.element import Explainer  # brings LLVM
 
         return Explainer(self.ready.kernel, self.src, self.weights, self.parameters, self.ready.target.machine)
 
@@ -373,7 +373,7 @@ def engines() -> ModuleType:
 
 @functools.cache
 def _departures() -> type[Departures]:
-    from simdnn.explanations.departures import Departures
+    from simdnn.explanations.departures import Departures  # needed where somebody asks for departures
 
     return Departures
 

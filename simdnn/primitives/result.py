@@ -239,7 +239,7 @@ class Estimate(Alike, Priced):
 
         Where others are at work, cold weights (`simdnn.cold_weights`) are the other end.
         """
-        from simdnn.timing.memory import borrowed
+        from simdnn.timing.memory import borrowed  # the clock is imported at first use
 
         if not isinstance(self.machine, Machine):
             return ""
@@ -429,7 +429,7 @@ class Result(Estimate):
         >>> bool((bound.error <= bound.worst).all()), bool((bound.probable <= bound.worst).all())
         (True, True)
         """
-        from simdnn.explanations.bounds import Bounded
+        from simdnn.explanations.bounds import Bounded  # needed by bounds of errors alone
 
         return Bounded(self.departed)()
 

@@ -127,7 +127,7 @@ def _workload(machine: AnyMachine, given: Parameters, values: bool) -> Row:
 
 
 def _loop(machine: AnyMachine, given: Parameters, values: bool) -> Row:
-    from simdnn.assembly.analysis import analyze
+    from simdnn.assembly.analysis import analyze  # brings a decoder, which other kinds of study have no use for
 
     if isinstance(machine, GpuMachine):
         raise Unimplemented(f"a loop on {machine.name!r}, which is a GPU; loops are of CPUs")

@@ -106,7 +106,7 @@ def _alone(machine: Machine, op: CoreOp) -> float:
 
 def _on_gpu(machine: GpuMachine, ops: Sequence[Op], whole: Mapping[int, str]) -> dict[str, float]:
     """The cycles of a region that an engine's busiest pipe takes, by purpose."""
-    from simdnn.timing.gpu import engine
+    from simdnn.timing.gpu import engine  # needed by costs on GPUs alone
 
     pipes: Counter[str] = Counter()
     alone: dict[str, float] = {}

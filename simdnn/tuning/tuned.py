@@ -120,7 +120,7 @@ class Tuned(Alike):
         Where every recipe has the same quality, as accuracies often are, the signal to error of the outputs tells them
         apart.
         """
-        from simdnn.plot_study import plot_front
+        from simdnn.plot_study import plot_front  # brings Matplotlib
 
         quality = "quality" if self.measure == "metric" else self.measure
         frame = self.runs.assign(**{quality: self.runs["quality"]})
