@@ -18,7 +18,7 @@ import functools
 import itertools
 import operator
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import prod
@@ -128,20 +128,32 @@ def transfers(
     tree = parts(program, machine.caches[0].line_bytes)
     whole = parts(within, tree.line_bytes) if within else None
     forms = _forms(program)
-    apart, asked = _tensors_of(program, forms.apart), _tensors_of(program, forms.asking)
-    fetched = Fetched(tree, machine.caches, cold, whole, apart)
     kind = _kind_of(forms)
-    levels = [_first_level(tree, machine, 0.0 if kind.tiles else fetched.missed[0][0])]
-    ghz = machine.frequency.ghz(*kind)
+    fetched = Fetched(tree, machine.caches, cold, whole, _tensors_of(program, forms.apart))
     rows, spacing = TileRows(program, machine) if kind.tiles else None, Spacing(program, machine)
-    tiles, loading = (rows.share, rows.loading) if rows else (0.0, 0.0)
+    ghz = machine.frequency.ghz(*kind)
+    levels = (
+        _first_level(tree, machine, 0.0 if kind.tiles else fetched.missed[0][0]),
+        *_other_caches(machine, ghz, fetched, kind, rows.share if rows else 0.0, spacing),
+        _dram(machine, ghz, fetched),
+    )
+    ahead, columns = _ahead(program, forms.fetching), walked(program)
+    kinds = _kinds(program, machine, forms, columns, ahead, spacing)
+    loading, tiled = (rows.loading, program) if rows else (0.0, None)
+    return Transfers(levels, fetched, kinds, ahead, kind, loading, tiled, columns)
+
+
+def _other_caches(
+    machine: Machine, ghz: float, fetched: Fetched, kind: KindOfCode, to_tiles: float, spacing: Spacing
+) -> Iterator[LevelTraffic]:
+    """The traffic of the caches from the second on; `to_tiles`: the share of the bytes that goes to and from tiles."""
     for place, (inner, outer) in enumerate(itertools.pairwise(machine.caches)):
         keys = f"caches.{inner.name}.size_bytes", f"caches.{outer.name}.load_bytes_per_cycle"
         outer = outer.beside(ghz)
         if kind.bits < _WIDE:
             outer = replace(outer, exposed=outer.exposed_narrow)
         rates = outer.load_bytes_per_cycle, outer.store_bytes_per_cycle
-        tiled = outer.exposed + tiles * (outer.exposed_to_tiles - outer.exposed)
+        tiled = outer.exposed + to_tiles * (outer.exposed_to_tiles - outer.exposed)
         behind = outer.exposed_to_tiles if place == 0 else outer.exposed
         exposed = tiled, outer.exposed, outer.exposed_fetched, outer.exposed_walked, outer.exposed_streamed, behind
         found, slower = fetched.missed[place], spacing.stored(outer) if kind.tiles else ()
@@ -149,19 +161,32 @@ def transfers(
         missed = fetched.missed_of(place) if slower else {}
         level = level.taking(slower, missed, inner.line_bytes, place == 0) if slower else level
         level = replace(level, awaited=outer.latency_cycles if outer.exposed_walked > outer.exposed else 0.0)
-        levels.append(replace(level, later=spacing.loaded(outer)) if kind.tiles else level)
-    last = machine.caches[-1]
-    per_cycle = machine.dram.gb_s_core / ghz
+        yield replace(level, later=spacing.loaded(outer)) if kind.tiles else level
+
+
+def _dram(machine: Machine, ghz: float, fetched: Fetched) -> LevelTraffic:
+    last, per_cycle = machine.caches[-1], machine.dram.gb_s_core / ghz
     confidence = machine.confidence_of(f"caches.{last.name}.size_bytes", "dram.gb_s_core")
-    rates = per_cycle, per_cycle
     exposed = (machine.dram.exposed,) * 6
-    levels.append(_level("DRAM", fetched.missed[-1], last.line_bytes, rates, confidence, exposed))
-    ahead = _ahead(program, forms.fetching)
-    columns = walked(program)
-    kinds = dict.fromkeys(columns, WALKED) | dict.fromkeys(apart, APART) | dict.fromkeys(asked, ASKED)
+    return _level("DRAM", fetched.missed[-1], last.line_bytes, (per_cycle, per_cycle), confidence, exposed)
+
+
+def _kinds(
+    program: Program,
+    machine: Machine,
+    forms: _FormsMet,
+    columns: Collection[str],
+    ahead: Collection[str],
+    spacing: Spacing,
+) -> dict[str, int]:
+    """Tensors that are told apart, with their kinds: of several the last one that is added."""
+    kind, asked = _kind_of(forms), _tensors_of(program, forms.asking)
+    kinds = dict.fromkeys(columns, WALKED) | dict.fromkeys(_tensors_of(program, forms.apart), APART)
+    kinds |= dict.fromkeys(asked, ASKED)
     widest = _WIDE if "avx512_core" in machine.isa else _NARROW
     if kind.bits == widest and not kind.tiles and any([c.exposed_streamed != c.exposed for c in machine.caches]):
-        kinds = dict.fromkeys(streamed(program, LONG * machine.core.reorder_buffer) - ahead.keys(), STREAMED) | kinds
+        long = streamed(program, LONG * machine.core.reorder_buffer).difference(ahead)
+        kinds = dict.fromkeys(long, STREAMED) | kinds
     if kind.tiles:
         by_tiles = _tensors_of(program, forms.tiled)
         brought = _brought(program, by_tiles)
@@ -169,7 +194,7 @@ def transfers(
         kinds = dict.fromkeys(_stored(program), STORED) | dict.fromkeys(brought, BROUGHT) | kinds
         kinds |= dict.fromkeys(late & spacing.lost(), BROUGHT) if late else {}
         kinds |= {name: TILED_ASKED if name in asked else TILED for name in by_tiles}
-    return Transfers(tuple(levels), fetched, kinds, ahead, kind, loading, program if rows else None, columns)
+    return kinds
 
 
 class _FormsMet(NamedTuple):
