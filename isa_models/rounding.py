@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from isa_models.algebra import Value
-from isa_models.errors import unknown_name
-from isa_models.formats import Format, fmt
+from isa_models.errors import InvalidArgument, unknown_name
+from isa_models.formats import FORMATS, Format, fmt
 from isa_models.roundoff import roundoff
 
 #: nearest with ties to even, towards minus or plus infinity, towards zero; nearest with ties away from zero
@@ -26,6 +26,8 @@ def round_to(value: Value, name: str, mode: str = "even") -> Value:
     ([1.0, 65536.0, 448.0], [1.00390625, 65504.0, 448.0])
     """
     target = fmt(name)
+    if f"u{target.bits}" not in FORMATS:
+        raise InvalidArgument(f"{name} has no lanes of its own; isa_models.formats.encode gives its codes, a byte each")
     rounded = value.converted(name) if mode == "even" else None
     if rounded is None:
         rounded = codes_of(value, target, mode).to(f"u{target.bits}").view(target.lanes)

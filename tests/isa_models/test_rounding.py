@@ -223,6 +223,8 @@ def _nearest_f16(exact: Fraction) -> float:
 def test_an_unknown_mode_is_refused() -> None:
     with pytest.raises(SimdnnError, match="rounding mode 'nearest'"):
         rounded(np.ones(1, np.float32), "bf16", "nearest")
+    with pytest.raises(SimdnnError, match="f6_e2m3 has no lanes of its own"):
+        rounded(np.ones(1, np.float32), "f6_e2m3", "even")
 
 
 @pytest.mark.parametrize(
