@@ -30,6 +30,7 @@ from simdnn.assembly.files import hexadecimal, read_file
 from simdnn.assembly.limits import LIMITED_BY, REMEDIES, handed_over, on_busiest_ports
 from simdnn.assembly.listings import is_listing, of_listing
 from simdnn.assembly.loops import MARKS, Body, find_loop, marked, missing_rows, refuse, steps_of
+from simdnn.assembly.profiles import without_shares
 from simdnn.assembly.rows import Rows, rows
 from simdnn.assembly.text import SYNTAX_LINE, Syntax, read_text, syntax_of
 from simdnn.assembly.timeline import Timeline
@@ -248,11 +249,11 @@ def analyze(
 ) -> Analysis:
     """The loop in `code` on a machine, its data in the first cache.
 
-    `code` is assembly text, what `objdump -d` or gdb prints, the machine code itself (bytes; or text of hexadecimal
-    digits alone), or an object file (its bytes or its path); `function` names a function of one of these. The `syntax`
-    of a text is "intel" or "att", by default what its directives and registers show. Of code that branches back an
-    innermost loop is read (the `loop`-th by address, from 1 on; by default the deepest with most vector instructions);
-    else all of it is a loop's body. Different pointers count as different arrays.
+    `code` is assembly text, what `objdump -d`, gdb or `perf annotate` prints, the machine code itself (bytes; or text
+    of hexadecimal digits alone), or an object file (its bytes or its path); `function` names a function of one of
+    these. The `syntax` of a text is "intel" or "att", by default what its directives and registers show. Of code that
+    branches back an innermost loop is read (the `loop`-th by address, from 1 on; by default the deepest with most
+    vector instructions); else all of it is a loop's body. Different pointers count as different arrays.
 
     Calls of functions are read around: what is called costs `assume_call` cycles a call, which are added to the
     loop's; where that is not given, the cycles are those of the loop alone, and `at_least` is true.
@@ -318,7 +319,7 @@ def read_body(
 
 def _of_text(text: str, syntax: Syntax | None, function: str | None, loop: int | None) -> Body:
     """The loop of assembly text, or of what objdump or gdb prints."""
-    text = text.removeprefix("\ufeff")
+    text = without_shares(text.removeprefix("\ufeff"))
     if is_disassembly(text):
         listed = Disassembly(text)
         places = {address: f"line {number}" for address, number in listed.lines.items()}

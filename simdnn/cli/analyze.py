@@ -30,11 +30,11 @@ def add(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "analyze",
         description="Reads a loop in assembly (Intel or AT&T syntax, NASM and MASM too), as hexadecimal machine code, "
-        "from an ELF object file, or from what objdump -d or gdb's disassemble prints, and says what an iteration "
-        "costs on a machine, its data in the first cache. Of code that branches back the innermost loop is read, or "
-        "what stands between marks (LLVM-MCA-BEGIN, OSACA-BEGIN, IACA's bytes); else all of it. Calls are read "
-        "around. Exit status 1 where the machine's table lacks an instruction. For example: clang -O3 -march=znver4 -S "
-        "-o - kernel.c | simdnn analyze - --function dot --machine znver4",
+        "from an ELF object file, or from what objdump -d, gdb's disassemble or perf annotate --stdio prints, and says "
+        "what an iteration costs on a machine, its data in the first cache. Of code that branches back the innermost "
+        "loop is read, or what stands between marks (LLVM-MCA-BEGIN, OSACA-BEGIN, IACA's bytes); else all of it. Calls "
+        "are read around. Exit status 1 where the machine's table lacks an instruction. For example: clang -O3 "
+        "-march=znver4 -S -o - kernel.c | simdnn analyze - --function dot --machine znver4",
     )
     parser.add_argument(
         "file",

@@ -108,6 +108,41 @@ PASTED = {
     "cmp %%rdx, %%rsi\n\t"
     "jne 1b\n\t"
 """,
+    "perf annotate --stdio": """
+ Percent |\tSource code & Disassembly of sum for cpu-clock (1050 samples, percent: local period)
+--------------------------------------------------------------------------------------------
+         : 3    Disassembly of section .text:
+         : 5    00000000000011b0 <sum>:
+         : 6    sum():
+         : 7    for (int i = 0; i < n; i++)
+    0.00 :   11c8:   vaddps (%rsi),%zmm1,%zmm1
+   97.62 :   11d3:   add    $0x40,%rsi
+    0.19 :   11d7:   cmp    %rdx,%rsi
+    1.05 :   11dd:   jne    11c8 <sum+0x18>
+""",
+    "perf annotate --stdio --asm-raw -M intel": """
+ Percent |\tSource code & Disassembly of sum for cpu-clock (1050 samples, percent: local period)
+         : 5    00000000000011b0 <sum>:
+   97.62 :   11b0:   62 f1 74 48 58 0e       vaddps zmm1,zmm1,ZMMWORD PTR [rsi]
+    0.19 :   11b6:   48 83 c6 40             add    rsi,0x40
+    0.19 :   11ba:   48 39 d6                cmp    rsi,rdx
+    1.05 :   11bd:   75 f1                   jne    11b0 <sum>
+""",
+    "perf annotate --stdio2": """
+Samples: 1K of event 'cpu-clock', 4000 Hz, Event count (approx.): 262500000, [percent: local period]
+sum() /tmp/sum
+Percent
+            Disassembly of section .text:
+
+            00000000000011b0 <sum>:
+            sum():
+            for (int i = 0; i < n; i++)
+        18:   vaddps       (%rsi),%zmm1,%zmm1
+ 97.62        add          $0x40,%rsi
+  0.19        cmp          %rdx,%rsi
+  1.05      ↑ jne          18
+            ← ret
+""",
     "MASM": """
 top: vaddps zmm1, zmm1, zmmword ptr [rsi] ; add
     add rsi, 40h
