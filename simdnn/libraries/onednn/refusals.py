@@ -225,6 +225,14 @@ def refuse_float_bias(p: Problem) -> None:
         )
 
 
+def refuse_halves(p: Problem, caps: frozenset[str], isa: str) -> None:
+    """Raises for floats of 16 bits where the library has no products of them."""
+    if p.src == "bf16" and "avx512_core" not in caps:
+        raise Unimplemented(f"oneDNN has no bf16 under {isa}: use avx512_core_bf16, or f32")
+    if p.src == "f16" and "avx512_core_fp16" not in caps:
+        raise Unimplemented(f"oneDNN refuses f16 under {isa}: use avx512_core_fp16, or dispatch='fastest'")
+
+
 def refuse_missing(p: Problem) -> None:
     """Raises for types that the library has no primitive for."""
     matmul, dst = isinstance(p, MatmulProblem), p.epilogue.dst
