@@ -31,7 +31,7 @@ from simdnn.cli.folding import terminal_width
 from simdnn.cli.options import machine_with, standard_input
 from simdnn.kernels.table import kind_of
 from simdnn.late import pd
-from simdnn.libraries.onednn.environment import VARIABLES
+from simdnn.libraries import LIBRARIES
 from simdnn.primitives.mathmode import EXACT_INT8, FPMATH
 from simdnn.progress import each, print_beside, shown
 from simdnn.reporting.provenance import provenance
@@ -242,7 +242,7 @@ def _problems(given: _Words, cases: Iterable[Case | Unread], several: bool) -> i
 def _uncapped(cases: Iterable[Case | Unread]) -> str:
     """A line about a cap in oneDNN's variable of the environment that problems do not heed; empty where all do."""
     kept = [case.options for case in cases if isinstance(case, Case) and not case.options["isa"]]
-    name = next((name for name in VARIABLES if variable(name)), "")
+    name = next((name for name in LIBRARIES["onednn"].variables if variable(name)), "")
     if not name or all(options["dispatch"] == "onednn" for options in kept):
         return ""
     return f"{name} caps --dispatch=onednn alone; --isa=avx2 and the like caps others"
