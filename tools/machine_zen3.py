@@ -8,8 +8,8 @@ from tools.machine_row import ZEN_ALUS, Override, Row
 TRANSFER = ("FP4",)  # vectors to memory and to general registers (`core.store_data_ports`)
 SHUFFLES = "core: twelve in a chain take 12 cycles; uops.info has 3 at 256 bits, `core.bypass` to and fro among them"
 TO_GENERAL = (
-    "core: {trip}; beside 1 to 7 additions it takes as long as four more (1.6, 1.7, 2.0, 2.1, 2.3, 2.6, 2.8 cycles), "
-    "so a result of all four ALUs"
+    "core: {trip}; in groups of six slots 1.0 cycles with an imul or a cmovz, 1.5 with a shl, 2.0 with two of them "
+    "(ALU1 and 2), 1.3, 1.4, 1.5 and 2.0 with one to four lea, so ALU2"
 )
 FROM_GENERAL = "core: to and fro 6.0 cycles, from address to address with a vector load 9.0 (published: 7 for the load)"
 INSERTED = "core: with vmovd to a general register 6.9 cycles, 2.0 from what it is put into"
@@ -27,7 +27,7 @@ DIVISION = (
 )
 #: to general registers: latencies of round trips with vmovd, which takes 4 the other way
 TRANSFERS: list[Override] = [
-    (mnemonics, forms, {"latency": latency, "uops": (*uops, *[(alu,) for alu in ZEN_ALUS]), "source": source})
+    (mnemonics, forms, {"latency": latency, "uops": (*uops, ("ALU2",)), "source": source})
     for mnemonics, forms, latency, uops, source in (
         ("vmov[dq]", "r(32|64),xmm", 2, (TRANSFER,), TO_GENERAL.format(trip="to and fro 6.0 cycles")),
         ("v?pmovmskb|v?movmskp[sd]", "r32,xmm", 2, (TRANSFER,), TO_GENERAL.format(trip="with vmovd 6.0 cycles")),

@@ -200,6 +200,8 @@ class CoreModel(Dealing):
             self.third_until[self.pool_of[port]] = max(self.third_until[self.pool_of[port]], now + occupancy)
         self.busy[port] += occupancy
         self.issued(port)
+        if self.is_dealt[port] != 0:
+            self.apart[port] -= self.comes_from_elsewhere(row)
         if self.banked[port] != 0 and occupancy > 1:
             self.hold(port)
         if self.first_issue[node] == UNKNOWN:
@@ -478,6 +480,8 @@ class CoreModel(Dealing):
         for uop in range(first, last):
             lane = min(ahead + uop - first, final) if self.by_lanes != 0 else place
             self.sent[uop - first] = self.send(node, uop, lane)
+            if self.sent[uop - first] != NO_PORT and self.comes_from_elsewhere(row) != 0:
+                self.apart[self.sent[uop - first]] += self.is_dealt[self.sent[uop - first]]
         if self.from_other_unit[row] > 0:
             self.unit[node] = self.sent[0]
         if self.yields[row] + self.hindered[row] > 0:

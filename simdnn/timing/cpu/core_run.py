@@ -34,7 +34,7 @@ _CORE = Translated(CoreModel, {"meet": [], "run": [_INTEGER], "settle": [_INTEGE
 SPACES = (  # arrays to write on, and what they have a number of their own for: first those that begin with zeros
     *((name, "scheduler") for name in ("queue_first", "queue_last", "filled_at")),
     *((name, "port") for name in ("pending", "last_bound", "counted", "free_at", "busy", "results", "results_from")),
-    *((name, "port") for name in ("chosen", "kept", "alone", "further", "passed_last", "passes")),
+    *((name, "port") for name in ("chosen", "kept", "apart", "alone", "further", "passed_last", "passes")),
     ("waited_before", "port_before"),
     *(("rooms_at", "bank_cycle"), ("waited_at", "bank_port_cycle"), ("uneven_at", "end_of_cycle"), ("held", "bank")),
     *((name, "port_cycle") for name in ("bound_in", "issued_in")),

@@ -5,6 +5,7 @@ them at most. The others take the ALUs where fewest waited two cycles before: of
 first. Those that run on two ALUs alone, as jumps do, have one for themselves where enough are left, and stand beside
 another operation where not (`beside`). A group ends before an operation for which no ALU is left; one of those two
 whose entries are taken counts as none, and for entries of another ALU the group waits as a whole.
+Uops of transfers from vectors come to theirs without a turn, and no choice counts them.
 
 An ALU yields one result a cycle. Where that of the oldest would come together with a longer one's that is under way,
 younger ones go first, three times at most; then the ALU rests until the oldest can go.
@@ -30,6 +31,7 @@ class Dealing(CoreOperands):
 
     is_beside: Ints  # by port: whether it takes one more operation, of those that run on such ports alone
     waited_before: Ints  # by port in each of the last cycles: what waited when its group came
+    apart: Ints  # by port: uops of transfers that wait there
     noted_until: int  # the cycle behind the last one noted
     alone: Ints  # by port: operations of the group that run on it alone
     further: Ints  # by port: those that it takes beside
@@ -41,7 +43,7 @@ class Dealing(CoreOperands):
         """Choose the ports of the group that comes next: 1, or 0 where it waits for room."""
         for cycle in range(max(self.noted_until, self.cycle - WAITED_SEEN), self.cycle + 1):
             for port in range(self.ports):
-                self.waited_before[(cycle & CYCLES - 1) * self.ports + port] = self.pending[port]
+                self.waited_before[(cycle & CYCLES - 1) * self.ports + port] = self.pending[port] - self.apart[port]
         self.noted_until = self.cycle + 1
         free = self.plan(self.total)
         if self.dealt_until < self.total:  # anew, without what did not fit
@@ -91,6 +93,8 @@ class Dealing(CoreOperands):
                 continue
             if self.uop_ports[uop] == self.dealt_ports:
                 more += 1
+            elif self.comes_from_elsewhere(row) != 0:
+                self.kept[port] += 1
             elif self.uops[row] > 1 or self.of_those_beside(uop) != 0:
                 port = self.port_beside(uop, free + more)
                 if port == NO_PORT:
@@ -106,6 +110,13 @@ class Dealing(CoreOperands):
                 if self.alone[port] > TOGETHER and self.dealt_until > self.ages:
                     return -1
         return more if self.dealt_until == self.ages or free + more <= self.open() else -1
+
+    def comes_from_elsewhere(self, row: int) -> int:
+        """Whether an op has one uop on an ALU beside others elsewhere: a transfer, which no choice knows of."""
+        found = 0
+        for uop in range(self.first_uop[row], self.first_uop[row] + self.uops[row]):
+            found += self.is_dealt[self.port_lists[self.uop_first[uop]]]
+        return 1 if found == 1 and self.uops[row] > 1 else 0
 
     def open(self) -> int:
         """The ports that are open to an operation that any of them takes."""
