@@ -108,7 +108,7 @@ class Callee:
 
     @functools.cached_property
     def types(self) -> dict[str, Any]:
-        """The types that annotations stand for, of those that are texts; nothing is imported to tell them."""
+        """The types that annotations in text stand for; nothing is imported to find them."""
         known = getattr(inspect.unwrap(self.function), "__globals__", {})
         late = {name for name, one in known.items() if isinstance(one, types.ModuleType) and one.__spec__ is None}
         scope = _Names(vars(builtins) | {name: one for name, one in known.items() if name not in late})
@@ -163,8 +163,8 @@ def keywords_of_class(made: C) -> C:
 
 
 def typed_parts(maker: str = "") -> Callable[[C], C]:
-    """A decorator of classes whose parts are of the types that they name; those of others are refused. `maker`: who
-    makes what nobody needs to make by hand.
+    """A decorator for a class: parts of other types than it names are refused. `maker`: the function that makes its
+    objects, where nobody needs to make one by hand.
 
     >>> @typed_parts("simdnn.split")
     ... class Halves:

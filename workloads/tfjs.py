@@ -98,7 +98,7 @@ class _KerasLayer:
     inputs: tuple[str, ...]
 
     def get(self, key: str, usual: Any, *allowed: Any) -> Any:
-        """A field of the configuration; where there is a choice, one of those that are known here."""
+        """A field of the configuration; `Unimplemented` where `allowed` values are given and it has another."""
         value = self.config.get(key, usual)
         if allowed and value not in allowed:
             raise Unimplemented(f"layer {self.name!r:.60}: {key}={value!r:.40}; what works: {allowed}")

@@ -37,7 +37,7 @@ def open_table(path: Path) -> Table:
 
 
 def lineage(path: Path) -> Lineage:
-    """The file and those that it inherits from, which caches of what was read go by."""
+    """The file and all files that it inherits from: the key of caches of what was read."""
     found: dict[Path, int] = {}
     after: Path | None = path
     while after is not None:

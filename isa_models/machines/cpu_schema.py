@@ -46,7 +46,7 @@ def read_machine(path: Path) -> Machine:
 
 
 def machine_of(top: Table, path: Path, base: Machine | None = None) -> Machine:
-    """The machine that a file's table describes; instructions that it has no row of are those of `base`."""
+    """The machine that a file's table describes; an instruction without a row there has the row of `base`."""
     name, title, vendor, uarch = (top.text(key) for key in ("name", "title", "vendor", "uarch"))
     isa = top.strings("isa", caps())
     cores = top.figure_integer("cores", 1, 4096)

@@ -60,5 +60,5 @@ def content(made: Any) -> tuple[Any, ...]:
 
 
 def alive(kind: type[Any], name: str) -> list[Any]:
-    """Machines of a name that somebody holds, those first that what-ifs made."""
+    """The machines named `name` that somebody holds; those made by what-ifs come first."""
     return sorted(_ALIVE.get((kind, name), ()), key=lambda one: not one.differs)

@@ -58,9 +58,9 @@ class InstructionTiming(InNotebooks):
 
     @property
     def unit(self) -> str:
-        """The unit that intervals keep busy: of the mnemonic, of all that lock memory, or of all that divide floats.
+        """The unit that an interval keeps busy: shared by all that lock memory, by all that divide floats, or its own.
 
-        The last where they run on one port (Intel's cores); of AMD's, with two, it is not known.
+        Divisions share one where they run on one port (Intel's cores); of AMD's, with two, it is not known.
         """
         if self.mnemonic.startswith("lock "):
             return "lock"

@@ -62,7 +62,7 @@ def is_gpu(name: str) -> bool:
 
 @keywords
 def machine_names() -> tuple[str, ...]:
-    """The CPUs that have a name: those that ship with the package, and those of users' packages.
+    """The names of CPUs: of this package and of users' packages.
 
     >>> machine_names()
     ('adl-p', 'clx', 'gnr', 'hsw', 'icx', 'skx', 'spr', 'zen3', 'zen4', 'zen5')
@@ -73,7 +73,7 @@ def machine_names() -> tuple[str, ...]:
 
 @keywords
 def gpu_machine_names() -> tuple[str, ...]:
-    """The GPUs that have a name: those that ship with the package, and those of users' packages.
+    """The names of GPUs: of this package and of users' packages.
 
     >>> "a770" in gpu_machine_names()
     True

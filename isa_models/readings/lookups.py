@@ -33,7 +33,7 @@ done:
 
 
 def lookup_function(table: int, lane: str, lanes: int, place: str) -> tuple[str, str]:
-    """The name of a function, with its definition: of a table of lanes of an LLVM type, and of the places of `lanes`.
+    """The name and the definition of a function that looks `lanes` places up in a table of an LLVM type's lanes.
 
     >>> lookup_function(4, "float", 8, "i32")[0]
     'lookup.4.float.8.i32'

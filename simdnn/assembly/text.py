@@ -1,4 +1,4 @@
-"""Assembly text as compilers and people write it: what of it is code, and what the assembler gets of that."""
+"""Assembly text as compilers and people write it: the lines that are code, and their form for the assembler."""
 
 from __future__ import annotations
 

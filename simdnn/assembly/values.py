@@ -317,7 +317,7 @@ class _Loop:
         return Written(one.text, part_name(register), moved.dtype, lanes)
 
     def scattered(self, one: Decoded, moved: Elements) -> Written:
-        """Elements to where the lanes of an index say, the last of those that meet; its mask is used up."""
+        """Elements stored at the places in the lanes of an index; the last one wins at a place; the mask is cleared."""
         form = fmt(moved.dtype)
         source = self.vector(register_name(one.raw.op_register(1)), moved.dtype)
         lanes = source[: one.elements * form.bits // 8].view(form.dtype).copy()

@@ -154,7 +154,7 @@ class LineSums(Protocol):
         ...
 
     def squares_of_rows(self, x: Array) -> Array:
-        """Sums of squares (rows,) of the rows that distances are taken of."""
+        """Each row's sum of squares (rows,), for distances between rows."""
         ...
 
     def exponential(self, x: Array) -> Array:

@@ -221,7 +221,7 @@ def _apply(node: Node, values: MutableMapping[str, Any], k: Kernels) -> list[Any
 def _run_body(
     graph: Graph, inputs: Sequence[Any] | None, outer: MutableMapping[str, Any], k: Kernels, wanted: Sequence[str] = ()
 ) -> list[Any]:
-    """The outputs of a body, or those of them that are `wanted`; without inputs it reads the names around it."""
+    """The outputs of a body, or only the `wanted` ones; without inputs it reads the names around it."""
     given = {} if inputs is None else dict(zip((p.name for p in graph.inputs), inputs, strict=True))
     values = ChainMap({**graph.constants, **given}, outer)  # a copy of all names takes longer than most bodies
     for node in graph.nodes:

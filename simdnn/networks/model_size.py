@@ -47,7 +47,7 @@ def check_size(model: Any) -> None:
 
 
 def _measure(first: Any, functions: dict[Any, Any], sizes: dict[Any, _Size]) -> None:
-    """Find the size of a function, those of what it calls first."""
+    """Find the sizes of a function and, ahead of it, of the functions that it calls."""
     waiting = [first]
     under_way: set[Any] = set()
     while waiting:

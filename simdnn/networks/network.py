@@ -393,7 +393,7 @@ def _checked(port: Port, value: object, sizes: dict[str, int]) -> Array | list[A
 
 
 def _folded_shapes(model: Any, graph: Graph) -> Shapes:
-    """The sizes of values, those included that hang on what is computed of sizes."""
+    """The sizes of values, also where they follow from integers computed from other sizes."""
     known = known_integers(graph, {})
     for _ in range(_FOLDINGS):
         shapes = shapes_of(model, known)

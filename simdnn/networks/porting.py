@@ -167,7 +167,7 @@ class _Ported:
         return [np.asarray(values) for result in self.results for values in result.outputs.values()]
 
     def worth_a_row(self) -> Iterator[str]:
-        """First outputs of nodes that multiply, and of those that differ by themselves."""
+        """The first output of each node that multiplies, or differs by itself."""
         for run in self.results[0].nodes:
             if not run.free and (run.macs or run.node.op in INTEGER_PRODUCTS) or self.own.get(first_of(run.node)):
                 yield first_of(run.node)
@@ -225,7 +225,7 @@ def _careful(network: Network, target: Target, feed: Mapping[str, Array]) -> dic
 
 
 def _apart(values: Sequence[Values], reference: Sequence[Values]) -> Iterator[tuple[str, float]]:
-    """Names of values that are not those of the reference, and which share of them is not."""
+    """Names of values that differ from the reference, and the share of their elements that differ."""
     for name in values[0]:
         if (
             name

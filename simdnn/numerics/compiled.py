@@ -323,7 +323,7 @@ class _Stage:
         return not self.timed and few and loop.extent <= SHORT_TURNS
 
     def stamp(self, loop: Loop) -> None:
-        """Note the time, where the loop is one of those that do."""
+        """Note the time at the end of a loop that is `stamped`."""
         if id(loop) not in self.stamped:
             return
         self.emitter.declarations["declare i64 @llvm.readcyclecounter()"] = None

@@ -173,8 +173,8 @@ class _Cut:
         return made
 
     def _together(self) -> list[int]:
-        """The sums that one loop has to form: those that need a register as it was, where one of them changes it, and
-        those that need what goes by the name of a sum.
+        """Groups of sums that one loop has to form together: one changes a register that another needs as it was, or
+        they need a value under the name of one sum.
         """
         found = [*self.sums.values()]
         for name in dict.fromkeys((*self.heads[0,], *self.sums)):

@@ -129,7 +129,7 @@ class Choice:
         return times, least
 
     def _ruled_out(self, kind: KernelKind, least: Time | None) -> str:
-        """Why a kind need not be timed: its bound, where that is above the `least` time, that of the kind that runs."""
+        """Why a kind need not be timed: its bound is above `least`, the time of the kind that runs; "" if it is not."""
         if least is None or _floor(kind, self.request, 1) <= least.seconds:
             return ""
         floor = self.request.floor(kind, self.problem, self.request.machine)

@@ -52,9 +52,9 @@ class Phase(NamedTuple):
 class Fetched:
     """Lines that each of some caches fetches in one run of a program, whose parts are a `tree`.
 
-    The run before left behind what stays, except for the tensors named in `cold` (None: all of them): what stays of the
-    `whole`, where the tree is a part of that. Lines of tensors that are `passing` the first cache by take no place in
-    it. `missed`: lines that each fetches, and lines that it writes back.
+    The run before left its lines in the caches, as many as stay, except for the tensors named in `cold` (None: all).
+    Where the tree is a part of a `whole`, the run before was of the whole. Tensors named in `passing` bypass the first
+    cache. `missed`: by cache, the lines that it fetches and the lines that it writes back.
     """
 
     def __init__(

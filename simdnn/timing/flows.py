@@ -303,7 +303,7 @@ class Flows(Keeping):
         return self.of_kind(level, demand, ANY)
 
     def of_kind(self, level: int, demand: int, kind: int) -> float:
-        """The time that it takes for those of tensors of one kind."""
+        """The time that a level takes for a demand's lines of one kind of tensors."""
         touched, written = 0.0, 0.0
         base = demand * self.tensors
         for place in range(base, base + self.count[demand]):

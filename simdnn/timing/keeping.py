@@ -1,4 +1,4 @@
-"""Lines that caches keep of those that parts of a program touch, and lines that they fetch, as machine code.
+"""For the lines that parts of a program touch: how many a cache keeps, and how many it fetches; as machine code.
 
 Part by part: the share of its lines that a cache keeps until its next iteration (`keep`), and what is fetched again as
 it does not (`look_at`); `memory` says what that means. Lines of tensors are told in the order in which they are met,

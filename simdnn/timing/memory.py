@@ -198,8 +198,8 @@ def _kinds(
 
 
 class _FormsMet(NamedTuple):
-    """Forms of ops: their kinds (`Op.kind`), and the numbers of those whose lines pass the first cache by, of those
-    that ask for lines ahead of stores, or of loads, and of those that store tiles.
+    """The forms of a program's ops: their kinds (`Op.kind`), and the numbers of some. `apart`: their lines pass the
+    first cache by; `asking`, `fetching`: they ask for lines ahead of stores, or of loads; `tiled`: they store tiles.
     """
 
     kinds: frozenset[tuple[bool, int, bool]]

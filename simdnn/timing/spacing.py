@@ -99,8 +99,8 @@ class Spacing:
         return self._of_tensors(False, BANKS, _LOADED)
 
     def _of_tensors(self, stored: bool, number: int, window: int) -> dict[str, list[tuple[int, float, float]]]:
-        """Accesses of each tensor that move alike, of those that are stored to, or that vectors load: their bytes, the
-        sets of a `number` that lines in a row go to, and how many lines come for one that is touched.
+        """Accesses that move alike, by tensor; stores, or else loads by vectors. Each is its bytes, the number of cache
+        sets (of `number`) that lines in a row go to, and how many lines come for one that is touched.
         """
         line, units = self.machine.caches[0].line_bytes, units_of(self.program)
         together = defaultdict[_Moves, list[int]](list)

@@ -140,7 +140,7 @@ class Unions:
         return 0
 
     def unite(self, first: int, last: int, stores: int) -> int:
-        """The lines of one tensor's bundles, or of those among them that store: `TOO_MANY`, or 0."""
+        """Unite the lines of one tensor's bundles; with `stores`, of the storing ones alone. `TOO_MANY`, or 0."""
         self.lines = 0
         for bundle in range(first, last):
             self.gathered[bundle] = 0

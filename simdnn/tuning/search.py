@@ -159,8 +159,8 @@ def gained(front: Sequence[Worth], before: Sequence[Worth]) -> float:
 def candidates(model: Additive, front: Sequence[Worth], known: Mapping[Modes, Worth]) -> list[Worth]:
     """Recipes that are not known and may be on the front, as far off as the model was seen to be; the best said first.
 
-    Of all recipes where they are few enough to be modelled all; else of those that differ from one of the front in one
-    layer.
+    All recipes are looked at where they are few enough to be modelled; else those that differ from one of the front in
+    one layer.
     """
     cost, energy = margins(model, known)
     pool = product(*model.options) if prod(map(len, model.options)) <= _MODELLED else _beside(model, front)

@@ -109,7 +109,7 @@ class _Resampling:
 
     @property
     def shares(self) -> list[tuple[str, Affine, int]]:
-        """(tensor, place, which of the two) of each share of an iteration."""
+        """Each share of an iteration: (tensor, place, 0 or 1 of the two neighbours)."""
         rows = [("rows", self.y * self.high + r, i) for r in range(self.high) for i in (0, 1)]
         return rows + [("columns", self.x * self.wide + r, i) for r in range(self.wide) for i in (0, 1)]
 

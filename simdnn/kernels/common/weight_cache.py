@@ -225,7 +225,7 @@ def recalled(weights: Array) -> KnownWeights | None:
 
 
 def _own(weights: Array) -> int | None:
-    """The number of the array whose memory it is, where nobody changes that."""
+    """The number of the array that owns the memory; None where somebody may change it."""
     whole = owner(weights)
     if isinstance(whole.base, bytes) and not whole.flags.writeable:  # which nobody changes either
         fix(whole)

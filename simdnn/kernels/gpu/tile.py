@@ -144,7 +144,7 @@ class Tile:
         return max(1, whole // row_bytes) if self.is_staged else 0
 
     def registers(self, grf_bytes: int, copies: int = 1) -> int:
-        """GRFs of the accumulators (`copies` of each) and of the operands of one step of K."""
+        """GRFs for the accumulators (`copies` of each) and for one step's operands."""
         words = grf_bytes // 4
         b = self.block
         acc = self.rows * self.cols * -(-b.m * b.n // words) * copies

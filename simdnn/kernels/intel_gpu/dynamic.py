@@ -96,7 +96,7 @@ class GpuQuantization:
         return [op("load.f32", Register(r, "f32", 1), Memory(t, self.place, "f32", 1)) for t, r in kept.items()]
 
     def joined(self) -> Code:
-        """The extremes of a group out of those of its pieces."""
+        """The extremes of a group, found from its pieces' extremes."""
         code: Code = []
         for name, tensor, register in (("max.f32", "most", "a"), ("min.f32", "least", "b")):
             place = Memory(tensor, self.place * self.pieces, "f32", self.pieces)

@@ -60,7 +60,7 @@ class PixelLines:
 
     @property
     def lines(self) -> int:
-        """Lines of the image that a block of lines of outputs takes."""
+        """Lines of the image that one block of output lines reads."""
         p = self.problem
         return (self.together - 1) * p.strides[0] + p.kh
 

@@ -189,6 +189,6 @@ def store_bytes(unit: Unit, tensor: str, index: Affine, src: Register, count: in
 
 
 def fetch(name: str, tensor: str, at: Affine, dtype: str) -> Op:
-    """An instruction that fetches the line of an element of a tensor, whose elements are of `dtype`, ahead of use."""
+    """The instruction `name`, a prefetch, of the line with the element `at` of a tensor of `dtype`."""
     size = fmt(dtype).bits // 8
     return op(name, Register.of("line", "u8", size), Memory(tensor, at, "u8", size))

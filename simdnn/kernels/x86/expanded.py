@@ -88,7 +88,7 @@ def expanding(kernel: Kernel, problem: ConvProblem, scaled: bool) -> Kernel:
 
 
 def _rows(blocked: Blocked | None, panel: Tensor) -> tuple[int, int]:
-    """(elements of a row of a panel, which are all columns' of a step of channels; how many rows a panel has)."""
+    """(elements of a panel's row: all columns in one step of channels; the number of its rows)."""
     assert blocked  # the kinds whose sums are narrow neither fold nor halve weights
     layout = blocked.layout
     columns = layout.width if panel.name == "wei" else layout.tail

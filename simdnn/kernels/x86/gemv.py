@@ -160,7 +160,7 @@ class Gemv:
         return code
 
     def dots_in_pieces(self, first: Affine, rows: int) -> Code:
-        """`dots` of what fills registers, then of pieces of K, added to what was there."""
+        """`dots` over the part of K that fills registers, then over the rest in pieces; each is added to the total."""
         totals = [(Register(f"t{i}", "f32", 4), Register(f"c{i}", "f32", 4)) for i in range(rows)]
         code: Code = [zero(total) for total, _ in totals]
         at, rest = 0, self.problem.k % self.form.whole

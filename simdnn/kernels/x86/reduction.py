@@ -70,7 +70,7 @@ class Chains:
     group = None
 
     def __init__(self, product: Product, in_place: bool = False, one_by_one: bool = False) -> None:
-        """`in_place`: the weights of each chain lie where those of the one before did; `one_by_one`: in no loop."""
+        """`in_place`: each chain's weights take the place of the last one's; `one_by_one`: in no loop."""
         self.product, self.in_place, self.one_by_one = product, in_place, one_by_one
 
     @cached_property

@@ -49,7 +49,7 @@ class ConvolutionEstimate:
         return min(p.iw, (pixels - 1) * p.strides[1] + (p.kw - 1) * p.dilation[1] + 1)
 
     def filled(self, columns: int, pixels: int, rows: int, every: int) -> float:
-        """The share of a call's room that is outputs: of blocks of `columns`, of `pixels` of `every` one, in `rows`."""
+        """The share of a call's room with outputs: blocks of `columns` channels, `pixels` of `every` one, in `rows`."""
         return self.oc / up(self.oc, columns) * every / up(every, pixels) * pixels / up(pixels, rows)
 
 

@@ -407,7 +407,7 @@ def folds_columns(p: ConvProblem) -> bool:
 
 
 def _columns_together(p: ConvProblem, fits: Callable[[int], bool]) -> int:
-    """The most neighbouring columns, of those that fit, that oneDNN makes channels of: strides step over them whole."""
+    """How many neighbouring columns oneDNN turns into channels: the most that fit and that strides step over whole."""
     stride = p.strides[1]
     if p.groups > 1 or stride == 1 or p.kw == 1 or p.dilation[1] > 1 or p.padding[1] or behind(p) > 0:
         return 1

@@ -1,4 +1,4 @@
-"""oneDNN's reorders of data: which pairs of types it has, with what, and which implementation takes one."""
+"""oneDNN's reorders of data: the pairs of types that it has, their parameters, and the implementation for each."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ class Layer:
         return y, *last
 
     def met(self, t: int, states: list[Array]) -> list[Array]:
-        """The states of all rows as step `t` meets them; those of rows that have ended change nothing of others."""
+        """The states of all rows ahead of step `t`; rows that have ended keep theirs, without effect on others."""
         return states
 
     def biases(self, d: int) -> tuple[Array, Array]:

@@ -23,7 +23,7 @@ class DequantizedProducts(Convolutions):
     """Products with what stands behind them, floats and dequantized ones."""
 
     def fixed(self, name: str) -> int:
-        """Whether the model fixes all sizes of a value: of each where it fixes those of its inputs."""
+        """Whether the model fixes all sizes of a value: its own, or all sizes of the model's inputs."""
         ports = [port for port in self.graph.inputs if port.name not in self.graph.constants]
         known = self.shapes.get(name, ("",))
         inputs = [size for port in ports for size in port.dims or ["?"]]

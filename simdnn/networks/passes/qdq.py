@@ -62,8 +62,8 @@ def _with_turned_weights(graph: Graph) -> Graph:
 
 
 def _without_copies(graph: Graph) -> Graph:
-    """The graph without Identities of what it computes ahead of a QuantizeLinear, a Relu or a Clip, which would stand
-    between a product and its quantizer; those of outputs, and of what a graph inside reads, stay.
+    """The graph without the Identities that stand between a computed value and a QuantizeLinear, a Relu or a Clip: they
+    would part a product from its quantizer. An Identity that makes an output, or a value for a graph inside, stays.
     """
     readers: dict[str, set[str]] = {}
     for node in graph.nodes:

@@ -3,7 +3,7 @@
 A node behind a Transpose is computed ahead of it, in the order of what lies there: sums over other dimensions, and the
 roundings of f16, are others then. When that is done, and with which operators, is that of onnxruntime's transpose
 optimizer (onnxruntime/core/optimizer/transpose_optimization/onnx_transpose_optimization.cc: `CalculateCost`,
-`EstimateTransposeValueCost`, its map of handlers). Operators are those that change what is rounded, and where.
+`EstimateTransposeValueCost`, its map of handlers). Only operators are handled here that change a rounding.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def _unions(lists: tuple[tuple[int, ...], ...]) -> tuple[tuple[frozenset[int], t
 
 
 def load_pipes(machine: Machine, ops: Sequence[CoreOp], times: Times = None) -> float:
-    """Cycles that the load pipes need: loads, those that fewer of them take, what stores take, addresses of stores.
+    """Cycles that the load pipes need: for loads, for loads that fewer pipes take, for stores and their addresses.
 
     A store's address at two registers is formed on the load ports where those are among the ports for addresses of
     stores (the other one forms simple addresses alone); else loads and stores together have all of these ports.

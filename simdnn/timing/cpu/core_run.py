@@ -121,7 +121,7 @@ class Turn:
 
     @cached_property
     def free_masks(self) -> int:
-        """Mask registers for results in flight: those of the core less those that hold the turn's values."""
+        """Mask registers for results in flight: all of the core's that hold no value of the turn."""
         return self.rows.free_masks(self.order)
 
     @classmethod

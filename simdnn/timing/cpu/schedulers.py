@@ -23,7 +23,7 @@ NO_PLACE = -1
 
 
 class Schedulers:
-    """The schedulers of one core. Rooms are those of the schedulers' queues, then those of the pools."""
+    """The schedulers of one core. In arrays of rooms the schedulers' queues come first, and then the pools."""
 
     cycle: int
     ports: int  # how many
