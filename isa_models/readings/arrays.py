@@ -72,6 +72,11 @@ _MADE_OF = {
     "cupy": "{}.get()",
     **dict.fromkeys(("jax", "jaxlib"), "np.asarray({})"),
 }
+#: PyTorch's types that NumPy lacks, and its integers of as many bits
+_BITS_OF_TORCH = {
+    "bfloat16": "int16",
+    **dict.fromkeys(("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"), "uint8"),
+}
 
 
 def as_array(name: str, value: object) -> str:
@@ -81,9 +86,8 @@ def as_array(name: str, value: object) -> str:
     'np.asarray(src, dtype=…)'
     """
     package, dtype = type(value).__module__.partition(".")[0], str(getattr(value, "dtype", "")).removeprefix("torch.")
-    if package == "torch" and dtype.startswith(("bfloat", "float8")):
-        bits = "int16" if dtype == "bfloat16" else "uint8"
-        return f"{name}.detach().cpu().view(torch.{bits}).numpy().view(ml_dtypes.{dtype})"
+    if package == "torch" and dtype in _BITS_OF_TORCH:
+        return f"{name}.detach().cpu().view(torch.{_BITS_OF_TORCH[dtype]}).numpy().view(ml_dtypes.{dtype})"
     return _MADE_OF.get(package, "np.asarray({}, dtype=…)").format(name)
 
 
