@@ -31,6 +31,7 @@ from simdnn.plot.canvas import (
     sizes_apart,
     ticks_at,
 )
+from simdnn.study.exploration import quality_of
 
 MOST_BARS = 60
 GREY = "#c4c4c4"  # of lines beyond those that have names
@@ -51,13 +52,19 @@ _UNITS = {
 }
 
 
-def plot_front(frame: pd.DataFrame, axes: Sequence[str], quality: str, ax: Axes | None = None) -> Axes:
+def plot_front(
+    frame: pd.DataFrame, axes: Sequence[str] | None = None, quality: str | None = None, ax: Axes | None = None
+) -> Axes:
     """Quality against time, better ones higher up: a mark for each way to compute, a colour for all else that varies.
+    Without `axes` and `quality`, the study's own axes, and its accuracy or ratio of signal to error.
 
     Points with a ring are on the Pareto front of their problem and machine, which the dotted steps of their colour
     draw. Points in one place are drawn one inside the other. What is exact has no finite ratio of signal to error; such
     points stand on the upper edge.
     """
+    axes, quality = _axes(frame, axes), quality or quality_of(frame)
+    if quality is None:
+        raise InvalidArgument("no column tells a quality; values = true in [study] adds errors, plot_space draws speed")
     how = [axis for axis in axes if axis in CHOICES]
     others = [axis for axis in axes if axis not in CHOICES]
     shown = _shown(frame, ["time_us", quality], axes)
@@ -139,13 +146,17 @@ def _name_heaps(ax: Axes, names: Sequence[tuple[str, str]], places: Sequence[tup
             )
 
 
-def plot_space(frame: pd.DataFrame, axes: Sequence[str], measure: str, ax: Axes | None = None) -> Axes:
+def plot_space(
+    frame: pd.DataFrame, axes: Sequence[str] | None = None, measure: str | None = None, ax: Axes | None = None
+) -> Axes:
     """A measure over the axis with most numbers, a line for each combination of the others; bars without one.
+    Without `axes` and `measure`, the study's own axes, and its speed or cycles.
 
     Lines that lie on each other differ in the size of their marks: later ones are smaller. Of more than there are names
     for, those that reach highest are named, and all others are grey. Lines that span more than a factor of a hundred
     go by a logarithmic scale.
     """
+    axes, measure = _axes(frame, axes), measure or ("gops" if "gops" in frame else "cycles")
     shown = _shown(frame, [measure], axes)
     numbers = [axis for axis in axes if _is_number(shown[axis])]
     if not numbers:
@@ -241,6 +252,13 @@ def _bars(shown: pd.DataFrame, axes: Sequence[str], measure: str, ax: Axes | Non
     ax.set_ylim(len(shown) - 0.4, -0.6)
     ax.set_xlabel(_unit(measure))
     return ax
+
+
+def _axes(frame: pd.DataFrame, axes: Sequence[str] | None) -> Sequence[str]:
+    """Those given, else the study's."""
+    if axes is None and "axes" not in frame.attrs:
+        raise InvalidArgument("axes: the frame has lost its study's (frame.attrs); the columns that vary are needed")
+    return frame.attrs["axes"] if axes is None else axes
 
 
 def _shown(frame: pd.DataFrame, figures: Sequence[str], axes: Sequence[str] = ()) -> pd.DataFrame:

@@ -441,6 +441,8 @@ HOSTILE: dict[str, Callable[[], Any]] = {
     "one column twice": lambda: plot_study.plot_heat(space(), "m", "m", "gops"),
     "no value": lambda: plot_study.plot_heat(space().assign(gops=np.inf), "m", "mode", "gops"),
     "an empty study": lambda: plot_study.plot_heat(space().iloc[:0], "m", "mode", "gops"),
+    "no axes": lambda: plot_study.plot_space(pd.DataFrame({"m": [1], "gops": [2.0]})),
+    "no quality": lambda: plot_study.plot_front(space().drop(columns="sqnr_db"), ["mode"]),
     "no times": lambda: plot_study.plot_front(space().assign(time_us=np.inf), ["mode"], "sqnr_db"),
     "no speeds": lambda: plot.plot_accuracy_speed(totals().assign(speed_up=np.nan)),
     "no layers' times": lambda: plot.plot_layers(layers(3).assign(time_us=np.nan)),

@@ -15,7 +15,7 @@ from simdnn.cli.options import add_set, add_workers, check_workers, figures
 from simdnn.late import pd
 from simdnn.progress import shown
 from simdnn.reporting.provenance import provenance
-from simdnn.study.exploration import FAILED, QUALITIES, results_path
+from simdnn.study.exploration import FAILED, quality_of, results_path
 from simdnn.study.kinds import KINDS, Kind
 
 
@@ -148,12 +148,7 @@ def _where(part: pd.DataFrame, axes: Sequence[str]) -> str:
 def _draw(frame: pd.DataFrame, path: Path) -> None:
     from simdnn import plot, plot_study  # matplotlib takes a second to load
 
-    axes, name = frame.attrs["axes"], frame.attrs["study"]
-    quality = next((one for one in QUALITIES if one in frame and frame[one].notna().any()), None)
     with plot.apart():
-        if quality:
-            found = plot_study.plot_front(frame, axes, quality)
-        else:
-            found = plot_study.plot_space(frame, axes, "gops" if "gops" in frame else "cycles")
-        found.set_title(name.replace("_", " "), parse_math=False)
+        found = plot_study.plot_front(frame) if quality_of(frame) else plot_study.plot_space(frame)
+        found.set_title(frame.attrs["study"].replace("_", " "), parse_math=False)
         plot.save(found, path)

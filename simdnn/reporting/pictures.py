@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from isa_models import InvalidArgument
-from simdnn.study.exploration import QUALITIES
+from simdnn.study.exploration import quality_of
 
 SIZE = (8.0, 4.5)  # inches
 MOST_LAYERS = 80  # rows of a picture of layers
@@ -73,9 +73,8 @@ def _drawn(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield f"Time by layer{phase}", by_layer
     if content.get("points") and content.get("axes"):
         points, axes = frame_of(content["points"]), list(content["axes"])
-        quality = next((name for name in QUALITIES if name in points and points[name].notna().any()), None)
-        if quality and "pareto" in points:
-            yield "Quality against time", lambda ax: plot_study.plot_front(points, axes, quality, ax)
+        if quality_of(points) and "pareto" in points:
+            yield "Quality against time", lambda ax: plot_study.plot_front(points, axes, ax=ax)
         measure = "gops" if "gops" in points else "cycles"
         yield f"{measure} over the axes", lambda ax: plot_study.plot_space(points, axes, measure, ax)
 

@@ -24,7 +24,7 @@ from simdnn.study.results import Results
 from simdnn.study.space import Space, read_space
 
 _LOG = logging.getLogger(__name__)
-__all__ = ["FAILED", "QUALITIES", "explore", "results_path"]
+__all__ = ["FAILED", "explore", "quality_of", "results_path"]
 
 #: larger is better; the first that a study has is set against speed
 QUALITIES = ("accuracy", "sqnr_db", "worst_layer_sqnr_db")
@@ -158,9 +158,14 @@ def _cell(value: object) -> object:
     return json.dumps(value) if isinstance(value, list) else value
 
 
+def quality_of(frame: pd.DataFrame) -> str | None:
+    """The column that tells points' quality; None where none has figures."""
+    return next((name for name in QUALITIES if name in frame and frame[name].notna().any()), None)
+
+
 def _pareto(frame: pd.DataFrame, space: Space) -> list[bool]:
     """Points as fast and as good as which no other one is, among those that differ in precision alone."""
-    quality = next((name for name in QUALITIES if name in frame), None)
+    quality = quality_of(frame)
     if quality is None:
         return [False] * len(frame)
     same = [column for column in space.columns if column not in CHOICES]

@@ -451,9 +451,10 @@ def test_pictures() -> None:
             "pareto": True,
         }
     )
-    front = plot_study.plot_front(frame, ["m", "mode"], "sqnr_db")
+    frame.attrs["axes"] = ["m", "mode"]
+    front = plot_study.plot_front(frame)
     assert len(front.collections) == 4 and front.get_ylim()[1] > 51
-    lines = plot_study.plot_space(frame, ["m", "mode"], "gops").get_lines()
+    lines = plot_study.plot_space(frame).get_lines()
     assert [line.get_ydata().tolist() for line in lines] == [[1, 2], [3, 4]]
     assert len(plot_study.plot_space(frame, ["mode"], "gops").patches) == 4
     with pytest.raises(SimdnnError, match="nothing to draw"):
