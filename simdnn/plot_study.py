@@ -255,7 +255,7 @@ def _bars(shown: pd.DataFrame, axes: Sequence[str], measure: str, ax: Axes | Non
 
 
 def _axes(frame: pd.DataFrame, axes: Sequence[str] | None) -> Sequence[str]:
-    """Those given, else the study's."""
+    """The axes given, else the study's own."""
     if axes is None and "axes" not in frame.attrs:
         raise InvalidArgument("axes: the frame has lost its study's (frame.attrs); the columns that vary are needed")
     return frame.attrs["axes"] if axes is None else axes
