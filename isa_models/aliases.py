@@ -153,12 +153,13 @@ _POST_OPERATIONS = {
     "reciprocal": ("pow",),
 }
 _PRIMITIVES = {
-    **dict.fromkeys(("gemm", "mm", "bmm", "dot", "einsum", "attention", "mha", "sdpa"), ("matmul",)),
+    **dict.fromkeys(("gemm", "mm", "bmm", "dot", "einsum", "attention"), ("matmul",)),
+    **dict.fromkeys(("mha", "sdpa", "flash_attention", "scaled_dot_product_attention"), ("attention", "matmul")),
     **dict.fromkeys(("linear", "dense", "fc", "fully_connected"), ("inner_product",)),
     **dict.fromkeys(("conv", "conv1d", "conv2d", "conv3d", "depthwise"), ("convolution",)),
     **dict.fromkeys(("pool", "avgpool", "maxpool", "avg_pool", "max_pool"), ("pooling",)),
     **dict.fromkeys(("layernorm", "layer_norm", "rmsnorm", "rms_norm"), ("layer_normalization",)),
-    **dict.fromkeys(("relu", "tanh", "activation", "elementwise"), ("eltwise",)),
+    **dict.fromkeys(("relu", "gelu", "sigmoid", "silu", "tanh", "activation", "elementwise"), ("eltwise",)),
     **dict.fromkeys(("batchnorm", "batch_norm"), ("batch_normalization",)),
     **dict.fromkeys(("groupnorm", "group_norm"), ("group_normalization",)),
     "add": ("binary",),
@@ -166,6 +167,7 @@ _PRIMITIVES = {
 }
 _FUNCTIONS = {
     **dict.fromkeys(("load_model", "load_onnx", "from_onnx", "import_onnx"), ("load",)),
+    **dict.fromkeys(("benchmark", "profile", "simulate", "predict", "price"), ("estimate",)),
 }
 _LIBRARIES = {
     **dict.fromkeys(("mkldnn", "dnnl", "openvino", "ipex", "pytorch", "torch", "tensorflow", "zendnn"), ("onednn",)),
@@ -281,7 +283,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("time", "runtime", "elapsed", "duration", "wall_time", "time_s", "time_us"), ("seconds",)),
     **dict.fromkeys(("latency", "cycle_count", "cycles_per_run"), ("cycles", "seconds")),
     **dict.fromkeys(("flops", "gflops", "tflops", "performance"), ("gops",)),
-    **dict.fromkeys(("values", "value", "outputs", "array", "numpy"), ("output",)),
+    **dict.fromkeys(("values", "value", "outputs", "array", "numpy", "dst", "result"), ("output",)),
     **dict.fromkeys(("kernel_name", "impl", "algorithm"), ("implementation",)),
     **dict.fromkeys(("bandwidth", "bytes"), ("traffic",)),
     **dict.fromkeys(("bottleneck", "limit", "limiter"), ("bound",)),
@@ -289,7 +291,11 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("candidates", "alternatives"), ("dispatch",)),
     **dict.fromkeys(("errors", "error"), ("error_bound",)),
     **dict.fromkeys(("uops", "ports"), ("instructions",)),
-    **dict.fromkeys(("port_pressure", "pressure"), ("ports", "instructions")),
+    **dict.fromkeys(("port_pressure", "pressure", "resource_pressure"), ("ports", "instructions")),
+    **dict.fromkeys(("asm", "assembly", "code", "listing", "program"), ("kernel", "body")),
+    **dict.fromkeys(("stalls", "breakdown", "profile"), ("causes",)),
+    **dict.fromkeys(("sqnr", "sqnr_db", "accuracy", "quality"), ("error_bound", "departures")),
+    **dict.fromkeys(("summary", "describe", "to_csv"), ("to_frame", "instructions")),
     **dict.fromkeys(("critical_path", "dependencies"), ("chain",)),
     **dict.fromkeys(("dataframe", "frame", "df", "to_pandas"), ("to_frame",)),
     **dict.fromkeys(("json", "to_dict"), ("to_json",)),

@@ -240,8 +240,8 @@ FOREIGN: dict[str, Any] = {
             "h800:h100,h200 a30:a100 rtx3080:rtx4090 t4:v100 p100:titan_xp icelake:icx sapphire-rapids:spr i9:adl-p",
         ),
         ("machine", "genoa:zen4 turin:zen5 zen2:zen3 milan:zen3 lunarlake:lnl pvc:max1550,max1100 broadwell:hsw"),
-        ("primitive", "mm:matmul mha:matmul fc:inner_product conv2d:convolution avgpool:pooling relu:eltwise"),
-        ("primitive", "layernorm:layer_normalization depthwise:convolution conv_transpose:deconvolution"),
+        ("primitive", "mm:matmul mha:attention,matmul fc:inner_product conv2d:convolution avgpool:pooling"),
+        ("primitive", "relu:eltwise layernorm:layer_normalization depthwise:convolution conv_transpose:deconvolution"),
         (
             "post_ops",
             "hswish:hardswish relu6:clip residual:sum,add eltwise_relu:relu binary_add:add bias:add",
