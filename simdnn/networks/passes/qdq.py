@@ -160,36 +160,20 @@ class _Fusion:
             return self.stored(node, w)
         if x is None or w is None or self.constants[x.scale].size != 1 or not self.plain(node):
             return None
-        weights, channels = self.constants.get(w.values), self.constants[w.scale]
-        if node.op == "Conv" and weights is None:
-            return None
-        turned, columns = node.op == "Gemm" and bool(node.get("transB", 0)), 0
-        if weights is not None:
-            axis = 0 if node.op == "Conv" or turned else weights.ndim - 1
-            if weights.dtype not in BYTES or (node.op == "Conv" and weights.ndim not in (3, 4, 5)):
-                return None
-            if channels.size > 1 and _axis(w.node, weights.ndim) != axis:
-                return None
-            columns = weights.shape[axis]
-        elif channels.size > 1:
-            return None
-        zeros = self.constants[w.zero] if w.zero else np.zeros(1, np.int8)
-        if np.unique(zeros).size > 1:
-            return None
-        bias = self.bias(node, columns)
+        turned = node.op == "Gemm" and bool(node.get("transB", 0))
+        columns = self.columns(node, w, turned)
+        bias = None if columns is None else self.bias(node, columns)
         if bias is None:
             return None
-        integers = w.values
+        weights, integers = self.constants.get(w.values), w.values
         if turned and weights is not None:
             integers = self.hold(f"{w.values}_t", np.ascontiguousarray(weights.T))
         relu, after = self.after(node)
-        inputs = [x.values, x.scale, x.zero, integers, w.scale, w.zero, bias]
-        output = node.outputs[0] if after is None else after.outputs[0]
-        if after is None and relu is not None:
-            output = relu.outputs[0]
-        inputs += ["", ""] if after is None else [after.inputs[1], after.inputs[2] if len(after.inputs) > 2 else ""]
-        inputs.append(self.integer_bias(node))
-        attributes = {k: v for k, v in node.attributes.items() if node.op == "Conv"}
+        self.gone |= {id(n) for n in (relu, after) if n is not None}
+        last = after or relu or node
+        quantizes = ("", "") if after is None else (after.inputs[1], after.inputs[2] if len(after.inputs) > 2 else "")
+        inputs = (x.values, x.scale, x.zero, integers, w.scale, w.zero, bias, *quantizes, self.integer_bias(node))
+        attributes = dict(node.attributes) if node.op == "Conv" else {}
         attributes |= {"turned": 1, "stored": w.values} if turned else {}  # weights (N, K) in the model
         attributes |= {"transB": 1} if turned and weights is None else {}  # and here
         attributes |= {} if after is None else {"quantizes": after.inputs[0]}  # the tensor whose integers it gives
@@ -198,9 +182,22 @@ class _Fusion:
             "requantize": int(after is not None),
             "of": node.op,
         }
-        self.gone |= {id(n) for n in (relu, after) if n is not None}
         kind = "QConv" if node.op == "Conv" else "QMatMul"
-        return Node(node.name, kind, DOMAIN, node.version, tuple(inputs), (output,), attributes)
+        return Node(node.name, kind, DOMAIN, node.version, inputs, (last.outputs[0],), attributes)
+
+    def columns(self, node: Node, w: _Integers, turned: bool) -> int | None:
+        """Columns of a product's constant weights, 0 of computed ones; None where no integer product has such weights,
+        scales or zero points.
+        """
+        weights, channels = self.constants.get(w.values), self.constants[w.scale]
+        if w.zero and np.unique(self.constants[w.zero]).size > 1:
+            return None
+        if weights is None:
+            return None if node.op == "Conv" or channels.size > 1 else 0
+        if weights.dtype not in BYTES or node.op == "Conv" and weights.ndim not in (3, 4, 5):
+            return None
+        axis = 0 if node.op == "Conv" or turned else weights.ndim - 1
+        return None if channels.size > 1 and _axis(w.node, weights.ndim) != axis else weights.shape[axis]
 
     def stored(self, node: Node, w: _Integers) -> Node | None:
         """A convolution of floats with constant integer weights, one scale or one a channel, and no zero point."""
