@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from isa_models import Instruction
 from isa_models.formats import fmt
 from isa_models.host.machine_code import LinkedFunction
-from isa_models.instruction import TILE_ROW_BITS
 from isa_models.readings.llvm import ZERO, Carried, Emitter, LlvmValue, vector_type
 from simdnn.numerics import tiles
 from simdnn.numerics.blocks import order_of_program
@@ -97,12 +96,6 @@ class HastyStage:
         self.emitter.line(f"call void @{function.name}({', '.join([f'ptr {pointer}' for pointer in pointers])})")
 
     def tile(self, op: Op, variables: dict[str, str]) -> None:
-        if op.is_zero_idiom:
-            assert isinstance(op.dst, Register)
-            self.emitter.declarations["declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"] = None
-            size = op.rows * TILE_ROW_BITS // 8
-            self.emitter.line(f"call void @llvm.memset.p0.i64(ptr align 64 %{op.dst.name}, i8 0, i64 {size}, i1 false)")
-            return
         alarm = tiles.portable(self.emitter, op, self.places, variables, self.functions, self.optimistic)
         if alarm:
             self.emitter.lines += _raised(self.emitter, alarm)

@@ -15,7 +15,7 @@ from isa_models import Instruction, instruction
 from isa_models.formats import fmt
 from isa_models.host.machine_code import LinkedFunction
 from isa_models.instruction import TILE_ROW_BITS, TILE_ROWS
-from isa_models.readings.llvm import ZERO, Carried, Condition, Emitter, LlvmValue, vector_type
+from isa_models.readings.llvm import Carried, Condition, Emitter, LlvmValue, vector_type
 from simdnn.numerics.operand_addresses import OperandAddresses
 from simdnn.program.records import Memory, Op, Program, Register, Statement, walk
 
@@ -97,7 +97,9 @@ def portable(
     """
     if op.is_zero_idiom:
         assert isinstance(op.dst, Register)
-        emit.line(f"store <{op.rows * _ROW_BYTES} x i8> {ZERO}, ptr %{op.dst.name}, align 64")
+        emit.declarations["declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"] = None
+        size = op.rows * _ROW_BYTES
+        emit.line(f"call void @llvm.memset.p0.i64(ptr align 64 %{op.dst.name}, i8 0, i64 {size}, i1 false)")
         return ""
     if op.definition.moves:
         ends = []

@@ -200,8 +200,8 @@ def test_sums_of_weights_that_lie_on_the_image_are_made_in_every_run() -> None:
 def test_pixels_by_channels_in_registers_are_the_librarys() -> None:
     """Read in the code that it makes."""
 
-    def tile(src: str, wei: str, stride: int, wide: bool) -> tuple[int, int]:
-        p = ConvProblem(1, 96, 56, 56, 96, 3, 3, src, wei, Epilogue(), (stride, stride), (1,) * 4, groups=96)
+    def tile(src: str, wei: str, stride: int, wide: bool, ic: int = 96, taps: int = 3) -> tuple[int, int]:
+        p = ConvProblem(1, ic, 56, 56, ic, taps, taps, src, wei, Epilogue(), (stride, stride), (1,) * 4, groups=ic)
         found = depthwise_tile(p, wide)
         return found.rows, found.vectors
 
@@ -211,6 +211,11 @@ def test_pixels_by_channels_in_registers_are_the_librarys() -> None:
     ] * 2
     assert [tile(t, "s8", s, True) for t in ("u8", "s8") for s in (1, 2)] == [(5, 2), (6, 4)] * 2
     assert tile("f32", "f32", 1, False) == tile("u8", "s8", 2, False) == (2, 4)
+    few = [tile("f32", "f32", stride, True, ic) for stride, ic in ((2, 32), (1, 48))]
+    few += [tile(src, "s8", stride, True, ic) for src, stride, ic in (("u8", 1, 32), ("s8", 1, 32), ("u8", 2, 48))]
+    assert few == [(15, 2), (13, 1), (6, 2), (6, 2), (9, 3)]
+    assert tile("u8", "s8", 1, True, 16, 5) == (13, 1)
+    assert tile("f32", "f32", 1, True, 64, 15) == (7, 4)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ over the image as it is.
 Columns of a kernel next to each other share their pixels where there are registers for them (`held`): each brings one
 new pixel. Values come from `Depthwise`. An instruction here may stand for another one of as many uops on the same
 ports, which this package lacks: `vpand` for a masked move, an idiom of zero, which takes a slot alone, for one on
-general registers.
+general registers, a load of 16 bytes for one of an address.
 """
 
 from __future__ import annotations
@@ -27,8 +27,12 @@ from simdnn.program.check import verify
 from simdnn.program.records import SOURCE, WEIGHTS, Affine, Memory, Op, Program, Register, Tensor
 
 #: instructions on general registers a tap, counted in the library's code: pointers, and how far the block reaches over
-#: the image's two edges; where it looks at one edge, or at none, taps take as long
-_SLOTS = 18
+#: the image's two edges; where it looks at one edge, or at none, taps take as long. Those that load: both addresses of
+#: the tap, and how far it reaches over either edge. With s8, it also asks first whether all of the tap lies beside the
+#: image
+_SLOTS, _LOADS = 18, 4
+_ASKED = 3
+_RECORD = 12  # elements of 32 bits that these have, 40 bytes, on whole loads
 #: slots that stay empty behind the four branches that are taken at a tap of pixels that are not held: half a group each
 _BRANCHES = 10
 #: slots of the jump to the pixels beside an edge of the image: three instructions, half a group behind it
@@ -61,6 +65,7 @@ class Walk:
         tensors = [
             Tensor("src", p.src, p.mb * p.ih * p.iw * p.ic, role=SOURCE),
             Tensor("wei", p.read or p.wei, p.kh * p.kw * p.ic, role=WEIGHTS),
+            *([] if self.emulated else [Tensor.constant("taps", "u32", bytes(4 * _RECORD * p.kh * p.kw))]),
             *([Tensor.constant("constants", "u32", bytes([255] * 4 + [128] * 4))] if self.integer else []),
             *self.plan.tensors(self.unit, p.oc, 1, pixels * p.oc),
             Tensor("dst", p.epilogue.dst, pixels * p.oc, "output"),
@@ -112,21 +117,27 @@ class Walk:
             code.append(broadcast32(unit.reg("shift"), "constants", Affine(1)))
         body: Code = []
         for w in range(p.kw):
-            body += self.column(sums, first, begin, ((u + lines.tap) * p.kw + w) * p.ic + channel, w)
+            body += self.column(sums, first, begin, (u + lines.tap) * p.kw + w, channel, w)
         code += loop("u", lines.taps, body)
         if self.shifted:
             code += loop("u", p.kh - lines.taps, self.beside(sums, p.kw, channel))
         return code + self.stored(sums, lines, pixel, channel)
 
-    def column(self, sums: list[list[Register]], first: int, begin: Affine, at: Affine, w: int) -> Code:
+    def column(
+        self, sums: list[list[Register]], first: int, begin: Affine, tap: Affine, channel: Affine, w: int
+    ) -> Code:
         """One tap, of column `w`, of a tile's pixels; beside the image a shifted source counts all the same."""
         p, columns, names = self.problem, self.problem.axes[1], self.names(len(sums[0]))
-        code = self.tap(at, len(sums[0]))
-        if self.shifted and not all([self.inside(first + i, w) for i in range(len(sums))]):
-            code += 2 * self.found(_EDGE, at, len(sums[0]))  # for the pixels beside each of the two edges
+        inside, code = [self.inside(first + i, w) for i in range(len(sums))], self.looked_up(tap)
+        if not (any(inside) or self.shifted):
+            return code
+        at = tap * p.ic + channel
+        code += self.found(at, len(sums[0]))
+        if self.shifted and not all(inside):
+            code += 2 * (self.slots(_EDGE) + self.found(at, len(sums[0])))  # for the pixels beside either edge
         for i, row in enumerate(sums):
             place = i * columns.stride + w * columns.dilation
-            if not self.inside(first + i, w):
+            if not inside[i]:
                 code += [s for j, acc in enumerate(row) for s in self.product(acc, "shift", names[j]) if self.shifted]
                 continue
             new = w == 0 or i == len(sums) - 1 or not self.inside(first + i + 1, w - 1)
@@ -147,7 +158,7 @@ class Walk:
         code: Code = []
         names = self.names(len(sums[0]))
         for w in range(taps):
-            code += self.tap(channel + w * self.problem.ic, len(sums[0]))
+            code += self.looked_up(Affine(w)) + self.found(channel + w * self.problem.ic, len(sums[0]))
             code += [s for row in sums for j, acc in enumerate(row) for s in self.product(acc, "shift", names[j])]
         return code
 
@@ -157,19 +168,24 @@ class Walk:
             return ["p", "a", "b0", "b1"][:vectors]
         return weights_of(vectors)
 
-    def tap(self, at: Affine, vectors: int) -> Code:
-        """The weights of a tap, behind what the library's code does to find it."""
-        slots = _SLOTS + (0 if self.held else _BRANCHES)
-        return self.found(0 if self.emulated else slots, at, vectors)
+    def looked_up(self, tap: Affine) -> Code:
+        """The search for the pixels and weights of a tap, as the library has it."""
+        if self.emulated:
+            return []
+        record = Memory("taps", tap * _RECORD, "u32", 4)
+        load = op("vmovdqu", Register.of("p", "u32", record.lanes), record)
+        slots = _SLOTS + _ASKED * self.shifted + (0 if self.held else _BRANCHES)
+        loads = _LOADS + self.shifted
+        return [load] * loads + self.slots(slots - loads)
 
-    def found(self, slots: int, at: Affine, vectors: int) -> Code:
-        """Weights behind empty slots, one for each instruction."""
-        found: Code = [zero(self.unit.reg("p"))] * slots
-        return found + [
-            s
-            for j, register in enumerate(self.names(vectors))
-            for s in self.weights(register, at + j * self.unit.lanes)
-        ]
+    def slots(self, count: int) -> Code:
+        """Empty ones, one for each instruction."""
+        return [zero(self.unit.reg("p"))] * count
+
+    def found(self, at: Affine, vectors: int) -> Code:
+        """The weights of a tap."""
+        names = self.names(vectors)
+        return [s for j, name in enumerate(names) for s in self.weights(name, at + j * self.unit.lanes)]
 
     def stored(self, sums: list[list[Register]], lines: OutputKind, pixel: Affine, channel: Affine) -> Code:
         """A tile's epilogue. Lanes of integers are put in order first, where a register was filled by quarters."""

@@ -315,18 +315,18 @@ def _depthwise_kernel(
     if problem.tiles != "onednn":
         return found.kernel()
     channels = -(-problem.ic // unit.lanes) * unit.lanes  # a mask leaves some of the last vector out, in no less time
-    problem = replace(problem, ic=channels, oc=channels, groups=channels)
+    whole = replace(problem, ic=channels, oc=channels, groups=channels)
     from simdnn.kernels.x86.depthwise_direct import Walk  # a library's
     from simdnn.kernels.x86.depthwise_words import WordsWalk
 
     timed: Walk | WordsWalk
     if integer and not {"avx512_core_vnni", "avx2_vnni"} & implied(unit.isa):
-        timed = WordsWalk(problem, unit, words_tile(problem, unit.masks), found.channel_plan)
+        timed = WordsWalk(whole, unit, words_tile(whole, unit.masks), found.channel_plan)
     else:
         emulated = problem.wei == "bf16" and "avx512_core_bf16" not in implied(unit.isa)
         widens = problem.wei == "bf16" and dot.wei == "f32" and not emulated
         tile = depthwise_tile(problem, unit.masks, emulated)
-        timed = Walk(problem, unit, tile, found.channel_plan, emulated, widens)
+        timed = Walk(whole, unit, tile, found.channel_plan, emulated, widens)
     with suppress(OutOfRegisters):  # behind sums whose end wants some that the library frees on the stack
         return replace(found.kernel(), timed=timed.program(name))
     return found.kernel()

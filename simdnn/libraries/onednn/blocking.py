@@ -34,17 +34,16 @@ CONVOLUTIONS = {  # rows, and the cap of each
     "conv:avx512_core_vnni": "avx512_core_vnni",
 }
 BYTES_WITHOUT_VNNI = ("dw:avx2_int8", "dw:avx512_core_int8")
-_DEPTHWISE = (
-    *BYTES_WITHOUT_VNNI,
+BY_LINES = (  # depthwise rows that brdgmm stands behind
     "dw:avx2",
     "dw:avx2_vnni_int8",
     "dw:avx512_core",
     "dw:avx512_core_bf16",
     "dw:avx512_core_bf16_pairs",
-    "dw:avx512_core_bf16_stored",
     "dw:avx512_core_f16",
     "dw:avx512_core_vnni_int8",
 )
+_DEPTHWISE = (*BYTES_WITHOUT_VNNI, *BY_LINES, "dw:avx512_core_bf16_stored")
 ON_TILES = "gemm:avx512_core_amx", "gemm:avx512_core_amx_fp16", "gemm:avx512_core_amx_int8"
 CONVOLUTIONS_ON_TILES = "conv:avx512_core_amx", "conv:avx512_core_amx_fp16", "conv:avx512_core_amx_int8"
 _KNOWN = (
@@ -142,17 +141,16 @@ def depthwise_tile(problem: ConvProblem, wide: bool, emulated: bool = False) -> 
     """
     if emulated:
         return RegisterTile(min(4, problem.ow), min(4, -(-problem.ic // 16)))
-    shares, plain = wide and problem.strides[1] == 1, wide and problem.src == "f32"
-    integer = problem.wei == "s8"
-    taken = 4 + (integer and wide) + (problem.src == "s8")
+    lanes, integer = 16 if wide else 8, problem.wei == "s8"
+    vectors = min(4, -(-problem.ic // lanes))
     formula = _FORMULA * any(map(is_formula, problem.epilogue.post_ops))
-    count = -(-problem.ic // (16 if wide else 8))
-    left = 32 - max(taken, formula)
+    others = (integer and wide and problem.ic % lanes == 0) + (problem.src == "s8")  # how lanes go, what is added
+    shares = wide and problem.strides[1] == 1 and problem.kw > 1
+    apart = vectors if shares else 1 + (0 if wide and problem.src == "f32" else vectors)  # pixels and weights
+    left = (32 if wide else 16) - max(apart + others, formula)
     if shares and (left // 2 - problem.kw + 1) // 2 >= 1:  # else no registers for all columns (brgemm_utils.cpp)
-        vectors = 1 + (min(4, count) % 2 == 0)
+        vectors = 2 - vectors % 2
         return RegisterTile(max(1, min((left // vectors - problem.kw + 1) // 2, problem.ow)), vectors, held=True)
-    left = (32 if wide else 16) - max(taken + (not plain), formula)
-    vectors = min(4, count)
     return RegisterTile(min(left // vectors, problem.ow), vectors)
 
 

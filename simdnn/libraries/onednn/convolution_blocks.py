@@ -19,7 +19,8 @@ from simdnn.kernels.common.problems import ConvProblem
 from simdnn.kernels.common.sums import DotProduct, RegisterTile
 from simdnn.libraries.onednn.blocks import MOST_ROWS, channels_of_block, considers
 from simdnn.libraries.onednn.caches import counted_on
-from simdnn.libraries.onednn.convolution_estimates import CALL, FAR, NEAR, ConvolutionEstimate, mean, up
+from simdnn.libraries.onednn.convolution_estimates import CALL, FAR, NEAR, ConvolutionEstimate, mean
+from simdnn.libraries.onednn.rounded_up import up
 
 _Loop = tuple[int, tuple[int, int, int]]  # turns; elements of source, weights and outputs of one
 _POINTWISE_ROWS = 251  # pixels of a block of one tap, at most, with sums of four bytes

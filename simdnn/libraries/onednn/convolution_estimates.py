@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from isa_models.formats import fmt
 from simdnn.kernels.common.problems import ConvProblem
+from simdnn.libraries.onednn.rounded_up import up
 
 NEAR, FAR = 2.3, 17.0  # what an element of the second cache, and one from behind it, costs beside the first's
 CALL = 1000.0
@@ -56,7 +57,3 @@ class ConvolutionEstimate:
 def mean(first: float, others: float, times: int) -> float:
     """The mean of a first cost and the others'."""
     return (first + others * (times - 1)) / times
-
-
-def up(number: int, step: int) -> int:
-    return -(-number // step) * step

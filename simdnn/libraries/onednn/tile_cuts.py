@@ -19,6 +19,7 @@ from simdnn.kernels.common.params import Param
 from simdnn.kernels.common.postops import PostOp
 from simdnn.kernels.common.problems import MatmulProblem
 from simdnn.libraries.onednn.caches import FIRST_BESIDE_TILES, SECOND, SECOND_LEVEL
+from simdnn.libraries.onednn.rounded_up import over, up
 from simdnn.libraries.onednn.tile_cuts_compressed import Compressed, ProductSizes, chain_of, rows_together
 
 _WAYS, _PAGE = 16, 4096
@@ -159,18 +160,10 @@ def _found(e: BlocksEstimate) -> TileCut:
     return TileCut(0 if e.whole else way.k, 0, not copied and bool(even_parts(e.k % way.k)))
 
 
-def _up(n: int, unit: int) -> int:
-    return -(-n // unit)
-
-
-def _whole(n: int, unit: int) -> int:
-    return _up(n, unit) * unit
-
-
 def _groups(size: int, unit: int) -> Iterator[int]:
     """How many units a group may have, where all groups have as many, the largest first."""
-    units = _up(size, unit)
-    return iter(sorted({_up(units, groups) for groups in range(1, units + 1)}, reverse=True))
+    units = over(size, unit)
+    return iter(sorted({over(units, groups) for groups in range(1, units + 1)}, reverse=True))
 
 
 @dataclass(frozen=True)
@@ -202,12 +195,12 @@ class BlocksEstimate(ProductSizes):
             return self.way.rows if self.way else self.high
         if self.m <= 32 and self.tag != "ab":
             return self.m
-        return self.high if self.k <= self.row else _up(self.m, _up(self.m, 2 * _ROWS))
+        return self.high if self.k <= self.row else over(self.m, over(self.m, 2 * _ROWS))
 
     @cached_property
     def high(self) -> int:
         """Rows of a block: two tiles, as equal as they can be."""
-        return min(self.m, 2 * _up(self.m, _up(self.m, _ROWS)))
+        return min(self.m, 2 * over(self.m, over(self.m, _ROWS)))
 
     @cached_property
     def wide(self) -> int:
@@ -216,7 +209,7 @@ class BlocksEstimate(ProductSizes):
     @cached_property
     def line(self) -> int:
         """Bytes of a row of a block of results, in whole lines of a cache."""
-        return _whole(self.wide * self.out, _LINE)
+        return up(self.wide * self.out, _LINE)
 
     @property
     def results(self) -> int:
@@ -227,15 +220,15 @@ class BlocksEstimate(ProductSizes):
         """Products of a block whose `side` rows or columns of an operand stay in the first cache."""
         tile = min(self.row, self.k)
         most = (FIRST_BESIDE_TILES - self.results) // (side * self.size) // tile
-        tiles = _up(self.k, tile)
-        return min(_up(tiles, _up(tiles, most)) * tile, self.k)
+        tiles = over(self.k, tile)
+        return min(over(tiles, over(tiles, most)) * tile, self.k)
 
     def in_second(self, across: bool, k: int, chunks: int, long: int, twice: bool = False) -> int:
         """Bytes of a strip's way in the second cache; `long`: rows or columns that stay there, of an operand that is
         brought into order there where `twice`.
         """
         short, held = self.high if across else self.wide, min(k * chunks, self.k) * self.size
-        done = self.high * _whole(long * self.out, _LINE) if across else self.line * long
+        done = self.high * up(long * self.out, _LINE) if across else self.line * long
         kept = self.high * self.wide if k == self.k or self.whole else short * long
         return 2 * short * held + long * held + twice * long * k * chunks * self.size + 2 * kept * _WORD + 2 * done
 
@@ -266,7 +259,7 @@ class BlocksEstimate(ProductSizes):
 
     def is_bound(self, k: int) -> bool:
         """Whether post-operations take longer than products."""
-        return self.instructions / _PER_CYCLE > _up(k, min(self.row, self.k))
+        return self.instructions / _PER_CYCLE > over(k, min(self.row, self.k))
 
     @cached_property
     def way(self) -> _Way | None:
@@ -288,7 +281,7 @@ class BlocksEstimate(ProductSizes):
             down = (0, 0)
         if not across[1] and not down[1]:
             return None
-        tall = self.m >= 2 * _up(self.m, _up(self.m, _ROWS))
+        tall = self.m >= 2 * over(self.m, over(self.m, _ROWS))
         if across[1] and (not down[1] or not tall or (self.n >= 2 * _COLUMNS and self.m >= self.n)):
             return self.strips_of_rows(k_across, across, twice)
         return self.strips_of_columns(k_down, down)
@@ -297,19 +290,19 @@ class BlocksEstimate(ProductSizes):
         """Whether strips of columns have all of K, and results that do not meet in few sets of the second cache."""
         step = self.n * self.out % _PAGE or _PAGE
         way = SECOND_LEVEL // _WAYS
-        crowded = way % step == 0 and _up(step * self.m, way) >= _WAYS * 3 // 4
-        return _up(self.k, k * chunks) == 1 and not crowded
+        crowded = way % step == 0 and over(step * self.m, way) >= _WAYS * 3 // 4
+        return over(self.k, k * chunks) == 1 and not crowded
 
     def strips_of_rows(self, k: int, found: tuple[int, int], twice: bool) -> _Way:
         source, past = k * self.high * self.size, False
-        crowded = k < self.k and _up(self.k, k) * source + self.results > FIRST_BESIDE_TILES
+        crowded = k < self.k and over(self.k, k) * source + self.results > FIRST_BESIDE_TILES
         chunks, along = found
         if crowded or self.is_bound(k):  # the first cache is given up
             chunks, along = self.best(True, self.row, twice, k // self.row)
             k, chunks, past = min(self.row * chunks, self.k), 1, True
         if k * self.high * self.size + self.results <= FIRST_BESIDE_TILES and self.k >= 256 // self.size:
             past = False
-        return _Way(True, k, chunks, self.high, min(along * self.wide, self.n), _up(self.m, self.high), past)
+        return _Way(True, k, chunks, self.high, min(along * self.wide, self.n), over(self.m, self.high), past)
 
     def strips_of_columns(self, k: int, found: tuple[int, int]) -> _Way:
         chunks, along = found
@@ -317,7 +310,7 @@ class BlocksEstimate(ProductSizes):
             again = self.best(False, self.row, least=k // self.row)
             chunks, along = again if again[1] else found
             k, chunks = min(self.row * chunks, self.k), 1
-        return _Way(False, k, chunks, min(along * self.high, self.m), self.wide, _up(self.n, self.wide), True)
+        return _Way(False, k, chunks, min(along * self.high, self.m), self.wide, over(self.n, self.wide), True)
 
     def copies(self, way: _Way) -> bool:
         """Whether rows of a K that leaves a rest are copied with the first products (`use_fused_copy_a_`)."""
@@ -335,19 +328,19 @@ class BlocksEstimate(ProductSizes):
         short, long, steps = (self.high, self.n, self.m) if w.across else (self.wide, self.m, self.n)
         all_long, all_short = long * self.k * self.size, short * self.k * self.size
         results = short * long * self.out
-        tiles = short * self.k * long // (_up(self.m, _up(self.m, _ROWS)) * min(self.row, self.k) * _COLUMNS)
-        again = _up(w.columns, self.wide) if w.across else _up(w.rows, self.high)
-        sums, blocks = w.rows * w.columns * _WORD, w.rows * _up(w.columns, self.wide)
-        missed, stored = blocks * self.line, blocks * _up(self.wide, 16) * _LINE
+        tiles = short * self.k * long // (over(self.m, over(self.m, _ROWS)) * min(self.row, self.k) * _COLUMNS)
+        again = over(w.columns, self.wide) if w.across else over(w.rows, self.high)
+        sums, blocks = w.rows * w.columns * _WORD, w.rows * over(w.columns, self.wide)
+        missed, stored = blocks * self.line, blocks * over(self.wide, 16) * _LINE
         first = 2 * all_short / _MISS + all_short * (again - 1) / _HIT + all_long / _MISS
         first += missed / _STORED + (stored - missed) / _HIT + sums / _HIT
         first += sums * w.chunks / (_HIT if w.k == self.k else _STORED)
         brought = self.tag == "ab"
         read = results if brought and not w.across else all_short + results
-        lines = short * _up(long, _COLUMNS) if w.across else long * _up(short, _COLUMNS)
-        products = tiles * (_up(self.m, _up(self.m, _ROWS)) * 64 * 16 // 1024)
+        lines = short * over(long, _COLUMNS) if w.across else long * over(short, _COLUMNS)
+        products = tiles * (over(self.m, over(self.m, _ROWS)) * 64 * 16 // 1024)
         each = max(read / _MEMORY, read / _LAST, first, products, self.instructions * lines / _PER_CYCLE)
-        strips = _up(steps, short)
+        strips = over(steps, short)
         if not (brought and w.across):
             each += brought * all_short / _MEMORY
             return (all_long + all_short + results) / _MEMORY + (strips - 1) * each

@@ -16,8 +16,9 @@ from isa_models.formats import fmt
 from simdnn.kernels.common.problems import ConvProblem
 from simdnn.libraries.onednn.blocks import considers
 from simdnn.libraries.onednn.caches import FIRST, FIRST_LEVEL, SECOND
-from simdnn.libraries.onednn.convolution_estimates import CALL, FAR, NEAR, ConvolutionEstimate, mean, up
+from simdnn.libraries.onednn.convolution_estimates import CALL, FAR, NEAR, ConvolutionEstimate, mean
 from simdnn.libraries.onednn.order import order_on_tiles
+from simdnn.libraries.onednn.rounded_up import over, up
 
 _LEAST = 128  # pixels of a block that is made smaller for the first cache
 _TILE, _TILES = 16, 8  # rows or columns of one, and registers
@@ -47,8 +48,8 @@ def copies(p: ConvProblem) -> bool:
 @lru_cache(maxsize=1024)
 def _call_of(p: ConvProblem) -> _CallChoice:
     oc = p.oc // p.groups
-    few = p.mb * _over(p.od * p.oh * p.ow, 64) * p.groups * _over(oc, 64) < _FEW
-    most = min(_over(oc, _TILE), 2 if few or oc < 256 else 4)
+    few = p.mb * over(p.od * p.oh * p.ow, 64) * p.groups * over(oc, 64) < _FEW
+    most = min(over(oc, _TILE), 2 if few or oc < 256 else 4)
     candidates = (_CallChoice(p, tiles * _TILE) for tiles in range(most, 0, -1) if considers(p, tiles, _TILE))
     return max(candidates, key=lambda one: one.score)
 
@@ -75,7 +76,7 @@ class _CallChoice(ConvolutionEstimate):
         """Channels of a block (`select_ic_block`)."""
         ic, row = self.ic, self.register
         if self.size * ic * self.p.tap_rows > _SMALL:
-            most, least = _over(1024, self.p.tap_rows * self.size), row // 2
+            most, least = over(1024, self.p.tap_rows * self.size), row // 2
             return next((n for n in range(up(most, 4 // self.size), least - 1, -(4 // self.size)) if ic % n == 0), ic)
         return up(ic, 4 // self.size if ic * self.taps <= row else row)
 
@@ -117,7 +118,7 @@ class _CallChoice(ConvolutionEstimate):
     def score(self) -> float:
         """The number that the library maximizes."""
         p, pixels, (rows, wide) = self.p, self.pixels, self.tiles
-        every, high = p.oh * p.ow, _over(rows, _TILE)
+        every, high = p.oh * p.ow, over(rows, _TILE)
         registers = wide * high / ((wide + high) * _TILES)
         long = (1 + rows * (2 - min(1.9, rows / pixels)) / 64) / 2
         filled = self.filled(self.columns, pixels, rows, every)
@@ -126,12 +127,12 @@ class _CallChoice(ConvolutionEstimate):
     @property
     def repeated(self) -> float:
         """How much more outputs all calls have, as the library counts these: lines twice."""
-        p, blocks = self.p, _over(self.oc, self.columns) * self.p.groups
+        p, blocks = self.p, over(self.oc, self.columns) * self.p.groups
         turns, rest = divmod(self.calls, blocks)
-        parts = _over(p.oh, self.lines)
+        parts = over(p.oh, self.lines)
         images, at = divmod(turns, parts)
         first = at * self.pixels
-        groups, columns = divmod(rest, _over(self.oc, self.columns))
+        groups, columns = divmod(rest, over(self.oc, self.columns))
         part = (self.oc * groups + columns * self.columns) * (min(p.oh * p.ow, first + self.pixels) - first)
         area = p.groups * self.oc * (images * p.oh * p.ow + first) + part
         return area / (p.mb * p.oh * p.ow * p.groups * self.oc)
@@ -140,14 +141,14 @@ class _CallChoice(ConvolutionEstimate):
     def calls(self) -> int:
         """Calls, as the library counts them: lines twice."""
         p = self.p
-        return _over(p.oh, self.lines) ** 2 * p.mb * p.groups * _over(self.oc, self.columns)
+        return over(p.oh, self.lines) ** 2 * p.mb * p.groups * over(self.oc, self.columns)
 
     # -- what is read and written -----------------------------------------------------------------------------------
     @property
     def cost(self) -> float:
         """The library's estimate of what source, weights, outputs and calls cost, of an image."""
         p, rows, every = self.p, self.tiles[0], self.p.oh * self.p.ow
-        vectors, blocks, steps = _over(self.oc, self.register), _over(self.oc, self.columns), self.steps
+        vectors, blocks, steps = over(self.oc, self.register), over(self.oc, self.columns), self.steps
         kernel, block = p.tap_rows * p.kw, self.channels * self.columns
         outputs, weights = self.register * vectors, kernel * vectors * self.register * self.ic
         of_tile, of_call = self.image(rows, self.channels), p.tap_rows * self.image(self.pixels, self.channels)
@@ -158,10 +159,10 @@ class _CallChoice(ConvolutionEstimate):
             (p.kw, 1, (of_tile, block, 0)),
             (_TILE, 1, (self.reach(rows) * self.register, self.columns, 0)),
         ]
-        turns = _over(self.pixels, rows)
+        turns = over(self.pixels, rows)
         loaded: list[_Loop] = [
             (p.mb, p.mb, image),
-            (_over(p.oh, self.lines), _over(p.oh, self.lines), call),
+            (over(p.oh, self.lines), over(p.oh, self.lines), call),
             (turns, turns, (p.tap_rows * of_tile, kernel * block, rows * self.columns)),
         ]
         written: list[_Loop] = [(steps, steps, (of_call, kernel * block, self.pixels * self.columns))]
@@ -172,7 +173,7 @@ class _CallChoice(ConvolutionEstimate):
 
     @property
     def steps(self) -> int:
-        return _over(self.ic, self.channels)
+        return over(self.ic, self.channels)
 
     def through(self, loops: list[_Loop], of_source: bool = False) -> float:
         """The cost of an element that loops, the outermost first, come back to, and how often they do."""
@@ -193,7 +194,7 @@ def _tiles(rows: int, columns: int, row: int) -> tuple[int, int]:
     >>> _tiles(224, 16, 64), _tiles(280, 16, 64), _tiles(280, 32, 64), _tiles(71, 32, 64)
     ((80, 1), (48, 1), (28, 2), (16, 2))
     """
-    (whole, odd), many = divmod(columns, _TILE), _over(rows, _TILE)
+    (whole, odd), many = divmod(columns, _TILE), over(rows, _TILE)
     height = next(h for h in range(_TILE, 0, -1) if rows % h == 0)
     high, wide = _beside(min(2, rows // height), whole, bool(odd), min(3, rows // height))
     rest = 0
@@ -235,7 +236,3 @@ def _long(rows: int, columns: int, row: int) -> tuple[int, int] | None:
     if columns > 32 and rows % 80 == 0 and held <= row < five:
         return 5, 1
     return (4, 1) if columns > 32 and rows % 64 == 0 and held <= row < four else None
-
-
-def _over(number: int, step: int) -> int:
-    return -(-number // step)

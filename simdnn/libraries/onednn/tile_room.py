@@ -10,6 +10,7 @@ from isa_models import Unimplemented
 from isa_models.formats import fmt
 from simdnn.kernels.common.problems import ConvProblem
 from simdnn.libraries.onednn.order import order_on_tiles
+from simdnn.libraries.onednn.rounded_up import over, up
 from simdnn.libraries.onednn.tile_lines import copies
 from simdnn.libraries.onednn.tile_rounded import steps_of
 
@@ -29,15 +30,15 @@ def has_room(p: ConvProblem) -> bool:
         return True
     planes, taps = p.depth.i if p.depth else 1, p.tap_rows * p.kw
     columns, lines = p.iw + p.padding[1] + p.padding[3], planes * (p.ih + p.padding[0] + p.padding[2])
-    weights = p.groups * _up(oc, _ROWS) * _up(p.ic // p.groups, 4 // size) * taps
+    weights = p.groups * up(oc, _ROWS) * up(p.ic // p.groups, 4 // size) * taps
     outputs = p.mb * p.od * p.oh * p.ow * p.oc
     tensors = size * (p.mb * planes * p.ih * p.iw * p.ic + weights) + fmt(p.epilogue.dst).bits // 8 * outputs
-    copied = size * _up(lines * columns * p.ic * (p.kh if fold == "window" else 1), _PAGE)
-    turned = size * _up(weights, 1024) + _PAGE if fold else 0
+    copied = size * up(lines * columns * p.ic * (p.kh if fold == "window" else 1), _PAGE)
+    turned = size * up(weights, 1024) + _PAGE if fold else 0
     fixed = copied + turned + 6 * _PAGE  # and where they begin; addresses of batches, what is copied already
     high = min(5, 2 - (-((p.oh - 1) * columns + p.ow) // _ROWS))  # tiles of outputs, with those between lines, at most
-    wide, steps = -(-min(oc, 64) // _ROWS), steps_of(p) if p.src == "f32" else 0
-    least, most = (_up(_TILE * (steps * (tiles + wide) + tiles) + 1, _PAGE) for tiles in (1, high))
+    wide, steps = over(min(oc, 64), _ROWS), steps_of(p) if p.src == "f32" else 0
+    least, most = (up(_TILE * (steps * (tiles + wide) + tiles) + 1, _PAGE) for tiles in (1, high))
     most += 2 * _PAGE
     small = p.src in ("bf16", "f16") and fixed + least > 64 * tensors  # an older kernel on tiles takes it, or another
     if small or fixed + least <= 64 * tensors < fixed + most:
@@ -46,7 +47,3 @@ def has_room(p: ConvProblem) -> bool:
             "known: larger images or more channels work, isa='avx512_core_fp16', and dispatch='fastest'"
         )
     return 64 * tensors >= fixed + most
-
-
-def _up(number: int, step: int) -> int:
-    return -(-number // step) * step
