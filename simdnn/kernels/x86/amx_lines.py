@@ -22,11 +22,11 @@ from simdnn.kernels.x86.amx_blocks import TwoPanels
 from simdnn.kernels.x86.amx_pixels import (
     BufferedTiles,
     ChannelsInPlace,
-    FewChannels,
     PixelLines,
     ShortRows,
     by_lines,
     few_channels,
+    in_calls,
     panels_first,
     rows_of_tiles,
     side_by_side,
@@ -38,7 +38,7 @@ from simdnn.kernels.x86.lines import copied
 from simdnn.kernels.x86.product import Product
 from simdnn.kernels.x86.source import Source
 from simdnn.kernels.x86.source_steps import SourceSteps, source_steps
-from simdnn.program.records import Affine, Loop, Program, Statement, Tensor
+from simdnn.program.records import Affine, Program, Tensor
 
 _FIRST_LEVEL = 48 * 1024
 _BLOCK = 32  # rows and columns of sums at a time
@@ -136,41 +136,19 @@ def over_lines(name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulati
     moved = size * _BLOCK * ic * problem.kh * (1 + problem.kw) + 4 * _BLOCK * _BLOCK
     options = replace(options, apart=("wei",) * (moved > _FIRST_LEVEL), ahead=True)
 
-    def blocks(together: int, count: int) -> Gemm:
+    def call(together: int, count: int) -> Program:
         product = LinesAtOnce(name, problem, unit, dot, options, together, count)
-        return panels_first(tiled(product, accumulation, BufferedTiles))
+        return by_lines(panels_first(tiled(product, accumulation, BufferedTiles)).program, dwords)
 
     dwords = (_short(ic, dot) or dot.whole) // dot.depth
-    count, rest = divmod(problem.oh, options.lines)
-    if not count or 0 < rest and rows_of_tiles(problem, rest) <= _BLOCK:
-        count = -(-problem.oh // options.lines)
-        return by_lines(blocks(-(-problem.oh // count), count).program, dwords)
-    whole = by_lines(blocks(options.lines, count).program, dwords)
-    return followed(whole, by_lines(blocks(rest, 1).program, dwords)) if rest else whole
-
-
-def followed(whole: Program, last: Program) -> Program:
-    """A program and one of the last lines behind it, with the same tiles: its destination is behind the other's."""
-    dst, sizes = whole.tensor["dst"].size, {t.name: t.size for t in last.tensors}
-    tensors = [
-        replace(t, size=t.size + sizes["dst"] if t.name == "dst" else max(t.size, sizes[t.name])) for t in whole.tensors
-    ]
-
-    def moved(statement: Statement) -> Statement:
-        if isinstance(statement, Loop):
-            return replace(statement, body=tuple(map(moved, statement.body)))
-        memory = statement.memory
-        return statement.at(memory.index + dst) if memory and memory.tensor == "dst" else statement
-
-    body = [moved(statement) for statement in last.body if isinstance(statement, Loop)]
-    return replace(whole, tensors=tuple(tensors), body=(*whole.body, *body))
+    return in_calls(problem, options.lines, call)
 
 
 def as_library(name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulation: str, options: Options) -> Program:
     """The library's way: line by line, and a panel meets all rows."""
     options = replace(options, line_by_line=True)
     if options.order.fold in ("row", "window") and options.order.together <= 1 and not problem.depth:
-        return few_channels(FewChannels(name, problem, unit, dot, options), accumulation)
+        return few_channels(name, problem, unit, dot, accumulation, options)
     if not options.order.fold and goes_on(problem):
         return over_lines(name, problem, unit, dot, accumulation, options)
     if not options.order.fold and problem.kh * problem.kw == 1:

@@ -8,7 +8,7 @@ a tile is a window of that buffer, as it lies: rows overlap, and cross from a li
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
@@ -122,16 +122,17 @@ def rows_of_tiles(p: ConvProblem, together: int) -> int:
 class FewChannels(Product):
     """A convolution of few channels as a product whose rows are windows of a `PixelLines` buffer."""
 
-    def __init__(self, name: str, problem: ConvProblem, unit: Unit, dot: Dot, options: Options) -> None:
+    def __init__(
+        self, name: str, problem: ConvProblem, unit: Unit, dot: Dot, options: Options, together: int, blocks: int
+    ) -> None:
         super().__init__(name, problem, unit, dot, options)
-        self.beside, self.image, self.together = options.order.fold == "window", self.conv, options.lines
+        self.beside, self.image, self.together = options.order.fold == "window", self.conv, together
         self.side_by_side = side_by_side(self.oc, options.columns)
-        self.all = self.together * self.conv.ow  # rows of the tiles of these lines
+        self.all = together * self.conv.ow  # rows of the tiles of these lines
         if self.goes_on:
             c = self.conv
-            (down, step), blocks = c.strides, -(-c.oh // options.lines)
-            self.together = -(-c.oh // blocks)
-            self.all = rows_of_tiles(c, self.together)
+            down, step = c.strides
+            self.all = rows_of_tiles(c, together)
             high, wide = (blocks - 1) * down + c.kh, (self.all - 1) * step + c.kw
             self.conv = replace(c, ih=high, iw=wide, padding=(0, 0, 0, 0))
 
@@ -216,16 +217,47 @@ class ShortBufferedTiles(BufferedTiles, ShortRows):
     """Tiles of short rows whose sums all go through the buffer."""
 
 
-def few_channels(product: FewChannels | ChannelsInPlace, accumulation: str) -> Program:
+def few_channels(name: str, problem: ConvProblem, unit: Unit, dot: Dot, accumulation: str, options: Options) -> Program:
     """The program of a convolution of few channels on tiles."""
-    short = product.taps <= product.dot.whole
-    buffered = isinstance(product, FewChannels)
-    kind = (ShortBufferedTiles if short else BufferedTiles) if buffered else ShortRows
-    program = panels_first(tiled(product, accumulation, kind)).program
-    if not isinstance(product, FewChannels) or product.image.dilation != (1, 1):
-        return program
-    dwords = -(-product.taps * fmt(product.image.src).bits // 32)
-    return by_lines(program, dwords if short else _COLUMNS)
+
+    def call(together: int, count: int) -> Program:
+        product = FewChannels(name, problem, unit, dot, options, together, count)
+        short = product.taps <= dot.whole
+        program = panels_first(tiled(product, accumulation, ShortBufferedTiles if short else BufferedTiles)).program
+        if problem.dilation != (1, 1):
+            return program
+        return by_lines(program, -(-product.taps * fmt(problem.src).bits // 32) if short else _COLUMNS)
+
+    goes_on = options.order.fold != "window" and problem.dilation == (1, 1)
+    return in_calls(problem, options.lines, call) if goes_on else call(options.lines, 1)
+
+
+def in_calls(problem: ConvProblem, lines: int, call: Callable[[int, int], Program]) -> Program:
+    """A program of calls of some lines of outputs, the last one of what is left; of as many lines each, where a last
+    one would be of so few that tiles would be others. `call` makes one of (lines, calls).
+    """
+    count, rest = divmod(problem.oh, lines)
+    if not count or 0 < rest and rows_of_tiles(problem, rest) <= 2 * TILE_ROWS:
+        count = -(-problem.oh // lines)
+        return call(-(-problem.oh // count), count)
+    return followed(call(lines, count), call(rest, 1)) if rest else call(lines, count)
+
+
+def followed(whole: Program, last: Program) -> Program:
+    """A program and one of the last lines behind it, with the same tiles: its destination is behind the other's."""
+    dst, sizes = whole.tensor["dst"].size, {t.name: t.size for t in last.tensors}
+    tensors = [
+        replace(t, size=t.size + sizes["dst"] if t.name == "dst" else max(t.size, sizes[t.name])) for t in whole.tensors
+    ]
+
+    def moved(statement: Statement) -> Statement:
+        if isinstance(statement, Loop):
+            return replace(statement, body=tuple(map(moved, statement.body)))
+        memory = statement.memory
+        return statement.at(memory.index + dst) if memory and memory.tensor == "dst" else statement
+
+    body = [moved(statement) for statement in last.body if isinstance(statement, Loop)]
+    return replace(whole, tensors=tuple(tensors), body=(*whole.body, *body))
 
 
 def by_lines(program: Program, columns: int) -> Program:
