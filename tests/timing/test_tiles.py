@@ -339,9 +339,10 @@ def test_groups_of_few_channels_go_on_from_line_to_line() -> None:
     program = kernel.timed
     stored = {op.srcs[0].name for op, _ in program.ops() if op.instruction == "tilestored"}
     assert stored == {f"tmm{i}" for i in range(5)}
-    (loop,) = (statement for statement in program.body if isinstance(statement, Loop))
-    around = [loop.var]
-    while isinstance(inner := loop.body[0], Loop) and len(loop.body) == 1:
-        loop = inner
-        around.append(loop.var)
-    assert around == ["n", "y", "q", "g"] and len(loop.body) > 1
+    assert sum(times for op, times in program.ops() if op.instruction == "tdpbusd") == 1272  # counted while it ran
+    for loop in (statement for statement in program.body if isinstance(statement, Loop)):  # 15 lines, 13 lines
+        around = [loop.var]
+        while isinstance(inner := loop.body[0], Loop) and len(loop.body) == 1:
+            loop = inner
+            around.append(loop.var)
+        assert around == ["n", "y", "q", "g"] and len(loop.body) > 1
