@@ -2,7 +2,8 @@
 
 Read are the lines of oneDNN 3 (`onednn_verbose,v1,primitive,exec,…`), of 2 (without the version), of 1
 (`dnnl_verbose,exec,…`), each with or without a time stamp, and simdnn's own. Types, layouts, attributes and sizes
-become options, as benchdnn writes them. What cannot be read of these is told with the reason.
+become options, as benchdnn writes them. What cannot be read of these is told with the reason. benchdnn's own report of
+times (--mode=P) has the problem in its words, of any driver.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ _DRIVERS = {"matmul": "matmul", "convolution": "conv", "inner_product": "ip"}
 _PLAIN_TAG = re.compile(r"[a-l]+")
 _OLD_SIZES = re.compile(r"(?:b(\d+))?m(\d+)n(\d+)k(\d+)")  # oneDNN 1
 _OLD_ATTRIBUTE = re.compile(r"(\w+):('[^']*'|[^;]*);")
+
+
+_TEMPLATE = "Output template: perf,"
+_TIMED = "%prb%", "%-time%"  # a problem, and its least time in milliseconds
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,12 @@ def executed(lines: Iterable[str]) -> Iterator[Executed | str]:
 
     A line whose kind cannot be read counts as kind "unreadable", a partition of oneDNN's graph interface as "graph".
     """
+    names: list[str] = []  # of the fields of benchdnn's report
     for line in lines:
+        if line.startswith(_TEMPLATE):
+            names = line[len(_TEMPLATE) :].strip().split(",")
+        elif line.startswith("perf,") and {*_TIMED} <= {*names}:
+            yield _reported(names, line.strip().split(",")[1:])
         if not (marker := MARKER.search(line)):
             continue
         fields = line[marker.end() :].strip().split(",")
@@ -64,6 +74,15 @@ def executed(lines: Iterable[str]) -> Iterator[Executed | str]:
             yield _unreadable(fields, "a log of mkldnn, before oneDNN 1: it tells no types")
         else:
             yield _executed(fields)
+
+
+def _reported(names: list[str], fields: list[str]) -> Executed | str:
+    """A line of benchdnn's report, by the names in its template."""
+    if len(fields) != len(names):
+        return "unreadable"
+    known = dict(zip(names, fields, strict=True))
+    words = tuple(word for word in known[_TIMED[0]].split() if not word.startswith("--mode="))
+    return Executed(words, known.get("%impl%", ""), _milliseconds(known[_TIMED[1]]))
 
 
 def _unreadable(fields: list[str], reason: str) -> Executed:

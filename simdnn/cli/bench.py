@@ -67,9 +67,10 @@ NOTES = (
     "they pass; behind 'lossy' stands how far they are from exact arithmetic.",
     f"Known, and a reason where they ask for something: {' '.join(f'--{name}' for name in NEUTRAL)}.",
     f"Accepted without effect: -vN, {' '.join(f'--{name}' for name in sorted(IGNORED))}.",
-    "--from-verbose reads a log of ONEDNN_VERBOSE=1 (-: standard input, for lines that you paste) and sets the "
-    "predicted time of each matmul, convolution and inner product, on one core and with warm caches, beside the logged "
-    "one; ratio is the logged time over the predicted.",
+    "--from-verbose reads a log of ONEDNN_VERBOSE=1, or what benchdnn prints with --mode=P (-: standard input, for "
+    "lines that you paste), and sets the predicted time of each matmul, convolution and inner product, of benchdnn's "
+    "lines of every driver, on one core and with warm caches, beside the logged one; ratio is the logged time over the "
+    "predicted.",
     "--attr-exact-int8, --attr-float-model and --zero-point-strategy are fields of simdnn.Attr; lines of "
     "SIMDNN_VERBOSE=1 have them beside oneDNN's own, and are read back as the problems that they tell of.",
     "--trace writes what cores, pipes and channels do when, for Perfetto (ui.perfetto.dev). -o and --trace replace "

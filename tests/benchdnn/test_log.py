@@ -122,6 +122,15 @@ def test_an_inner_product_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert lines[3] == "lines:2 predicted:1 unimplemented:1 skipped:0"
 
 
+def test_a_report_of_benchdnn_is_read() -> None:
+    """Its template names the fields; a line with others is unreadable, one before any template is none."""
+    line = 'perf,cpu,jit:avx2,"a",--mode=P --softmax --axis=1 128x1000,0,0.1,0.02,0,0.03,0'
+    template = "Output template: perf,%engine%,%impl%,%name%,%prb%,%Gops%,%+ctime%,%-time%,%-Gflops%,%0time%,%0Gflops%"
+    wanted = Executed(("--softmax", "--axis=1", "128x1000"), "jit:avx2", 0.02)
+    assert list(executed([line, template, line, line[:-2], "total perf: min(ms):0.02"])) == [wanted, "unreadable"]
+    assert list(executed(["Output template: perf,%engine%,%-time%", "perf,cpu,0.02"])) == []
+
+
 def test_what_is_no_execution_is_left_out() -> None:
     text = """onednn_verbose,v1,info,oneDNN v3.13.2 (commit N/A)
 onednn_verbose,v1,primitive,info,template:operation,engine,primitive,implementation,prop_kind,memory_descriptors
