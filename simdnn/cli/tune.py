@@ -26,6 +26,7 @@ from simdnn.progress import shown
 
 if TYPE_CHECKING:
     from isa_models.readings.arrays import Array
+    from simdnn.progress import Progress
     from simdnn.tuning import Tuned
 
 EPILOG = """\
@@ -103,9 +104,6 @@ def add(subparsers: Any) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """The command: checks what can be checked first, tunes, writes."""
-    from simdnn.cli import numpy_files
-    from simdnn.tuning import tune
-
     check_workers(args)
     output.check_path(args.save, (".json", ".onnx"))
     output.check_path(args.output, output.FILE_FORMATS)
@@ -117,27 +115,7 @@ def main(args: argparse.Namespace) -> int:
     machines = [machine_with(name, args.set) for name in comma_list(args.machine)]
     with output.kept_in(args.results), shown() as progress:
         progress(0, 1, "f32 runs, and what ranges are from")
-        tuned = tune(
-            args.model,
-            machine=machines,
-            isa=args.isa,
-            threads=args.threads,
-            dispatch=args.dispatch,
-            shapes=shapes_of(args.shape) if args.shape else None,
-            feeds=_feeds(args.model, args.feeds),
-            labels=args.labels and numpy_files.one(args.labels, "labels"),
-            calibrate=_feeds(args.model, args.calibrate),
-            modes=args.modes and comma_list(args.modes),
-            samples=args.samples,
-            seed=args.seed,
-            max_loss=args.max_loss and _in_its_unit(args),
-            min_db=args.min_db,
-            faster_than=args.faster_than,
-            results=args.results,
-            progress=progress,
-            jobs=args.jobs,
-            dask=args.dask,
-        )
+        tuned = _tuned(args, machines, progress)
         progress(0, 1, "layer by layer")  # recipes with one layer back in f32 are run
         text = "" if args.json else _shown(tuned)
     if args.save:
@@ -155,6 +133,34 @@ def main(args: argparse.Namespace) -> int:
     else:
         print(text)
     return 0
+
+
+def _tuned(args: argparse.Namespace, machines: list[str], progress: Progress) -> Tuned:
+    """The tuning that the words ask for."""
+    from simdnn.cli import numpy_files
+    from simdnn.tuning import tune
+
+    return tune(
+        args.model,
+        machine=machines,
+        isa=args.isa,
+        threads=args.threads,
+        dispatch=args.dispatch,
+        shapes=shapes_of(args.shape) if args.shape else None,
+        feeds=_feeds(args.model, args.feeds),
+        labels=args.labels and numpy_files.one(args.labels, "labels"),
+        calibrate=_feeds(args.model, args.calibrate),
+        modes=args.modes and comma_list(args.modes),
+        samples=args.samples,
+        seed=args.seed,
+        max_loss=args.max_loss and _in_its_unit(args),
+        min_db=args.min_db,
+        faster_than=args.faster_than,
+        results=args.results,
+        progress=progress,
+        jobs=args.jobs,
+        dask=args.dask,
+    )
 
 
 def _shown(tuned: Tuned) -> str:
