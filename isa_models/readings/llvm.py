@@ -171,6 +171,7 @@ class LlvmValue(Value):
         self.halves: tuple[LlvmValue, LlvmValue] | None = None  # that it was put together from
         self.viewed: LlvmValue | None = None  # whose bits it has
         self.source = ""  # a tensor or operand that all its lanes are elements of
+        self.address = ""  # a pointer to its bytes, where they were loaded whole
 
     @property
     def type(self) -> str:

@@ -32,7 +32,9 @@ from simdnn.program.records import Loop, Program, Statement, walk
 
 PIECE_CYCLES = 2000.0  # of a loop's iteration that is timed by itself, at least
 QUIET = 0.05  # by which the yardsticks around a sample may differ from each other, and from what they should be
-SAMPLE_US = 50.0  # a program that is faster is repeated within a sample
+#: a program that is faster is repeated within a sample. A Zen 3 has minutes in which multiply-adds that begin behind
+#: other code take up to 1.4 times as long at first, and of 15 samples of one run each none may be without
+SAMPLE_US = 500.0
 WARM_US = (
     200.0  # of runs before a sample, and one at least: data are in their caches, and the clock is that of the code
 )

@@ -435,7 +435,7 @@ class _Stage:
             return LlvmValue(self.emitter, name, memory.dtype, lanes)
         self.emitter.line(f"{name} = load {vector_type(memory.dtype, memory.lanes)}, ptr {address}, align 1")
         found = LlvmValue(self.emitter, name, memory.dtype, memory.lanes)
-        found.source = memory.tensor
+        found.source, found.address = memory.tensor, address
         return found.pad(lanes)
 
     def store(self, memory: Memory, value: LlvmValue, variables: dict[str, str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -44,7 +45,7 @@ def stands_in(
     found: list[LlvmValue] = []
     for number in range(parts):
         some = [v.part(number, parts) for v in operands]
-        made = native_call(emitter, definition, own, lanes // parts, some, immediates)
+        made = native_call(emitter, definition, own, lanes // parts, some, immediates, always)
         if made is None:
             return None
         found.append(made)
@@ -87,9 +88,12 @@ def native_call(
     lanes: int,
     operands: Sequence[LlvmValue],
     immediates: Mapping[str, int],
+    as_written: bool = False,
 ) -> LlvmValue | None:
     """The instruction itself over the operands, or None where no x86 CPU has one of its name, or where its registers
     are not xmm, ymm or zmm whole, or masks, or have lanes of fewer than 8 bits, which no CPU's instruction has.
+
+    `as_written` it reads its last operand from memory where the program does: a load of its own takes another slot.
 
     Assembly, not an intrinsic: LLVM may swap the factors of an intrinsic, and then another NaN comes out. A conversion
     between lanes of two sizes may use the low part of an xmm register.
@@ -100,18 +104,27 @@ def native_call(
     small = bits < 8 or any(v.format.bits < 8 for v in operands)
     if definition.lanes(width) != lanes or width not in _WIDTHS or small or not _exists(definition.mnemonic(width)):
         return None
-    operands = [v if v.lanes * v.format.bits in _WIDTHS else v.pad(128 // v.format.bits) for v in operands]
     least = max(lanes, 128 // bits)
-    key = definition.name, definition.function, width, least, tuple(immediates.items())
+    read, memory = operands[-1], ""
+    # Of what narrows, AT&T's names do not tell how many bytes are read.
+    widens = read.lanes * read.format.bits <= lanes * bits
+    if as_written and read.address and widens and _reads_memory(definition.mnemonic(width)):
+        memory = f"ptr elementtype({read.type}) {read.address}"
+    operands = [v if v.lanes * v.format.bits in _WIDTHS else v.pad(128 // v.format.bits) for v in operands]
+    key = definition.name, definition.function, width, least, tuple(immediates.items()), bool(memory)
     if key not in _ASSEMBLY:
-        _ASSEMBLY[key] = f"call {vector_type(definition.result, least)} {_assembly(definition, width, immediates)}"
-    name = emitter.value(f"{_ASSEMBLY[key]}({', '.join([f'{v.type} {v.name}' for v in operands])})")
+        text = _assembly(definition, width, immediates, bool(memory))
+        _ASSEMBLY[key] = f"call {vector_type(definition.result, least)} {text}"
+    arguments = [f"{v.type} {v.name}" for v in operands]
+    if memory:
+        arguments[-1] = memory
+    name = emitter.value(f"{_ASSEMBLY[key]}({', '.join(arguments)})")
     result = LlvmValue(emitter, name, definition.result, least)
     return result if least == lanes else result.permute(range(lanes))
 
 
-def _assembly(definition: Instruction, width: int, immediates: Mapping[str, int]) -> str:
-    """The instruction as LLVM calls assembly, but for its operands."""
+def _assembly(definition: Instruction, width: int, immediates: Mapping[str, int], memory: bool) -> str:
+    """The instruction as LLVM calls assembly, but for its operands; the last is in `memory` or in a register."""
     count = len(definition.operands) - definition.destructive
     first = 2 if definition.destructive else 1  # $0 is the result, and $1 the accumulator tied to it
     names = [f"${first + i}" for i in range(count)]
@@ -122,8 +135,10 @@ def _assembly(definition: Instruction, width: int, immediates: Mapping[str, int]
     only_vex = ordered or (width < 512 and (definition.evex or 512 not in definition.caps))
     text = "{vex3} " + text if ordered else text
     kind = "x" if only_vex else "v"
-    constraints = ",".join([f"={kind}", *(["0"] if definition.destructive else []), *(kind for _ in range(count))])
-    return f'asm "{text}", "{constraints}"'
+    kinds = [f"={kind}", *(["0"] if definition.destructive else []), *(kind for _ in range(count))]
+    if memory:
+        kinds[-1] = "*m"
+    return f'asm "{text}", "{",".join(kinds)}"'
 
 
 def _masked(
@@ -171,3 +186,14 @@ def _exists(mnemonic: str) -> bool:
     (True, False)
     """
     return hasattr(iced_x86.Mnemonic, mnemonic.upper())
+
+
+@functools.cache
+def _reads_memory(mnemonic: str) -> bool:
+    """Whether the last operand of an instruction on vectors may lie in memory.
+
+    >>> _reads_memory("vpmovsxbw"), _reads_memory("vpblendvb")
+    (True, False)
+    """
+    form = re.compile(rf"E?VEX_{mnemonic.upper()}_\w*M\d+(B\d+)?(_IMM8|_ER|_SAE)*")
+    return any(form.fullmatch(name) for name in vars(iced_x86.Code))
