@@ -76,7 +76,7 @@ $(BIN)/python:
 ifneq ($(UV),)
 	$(UV) venv --quiet --python '>=3.11' $(VENV)
 else
-	@for python in python3.11 python3.12 python3.13 python3.14 python3 python; do \
+	@for python in python3.11 python3.12 python3.13 python3.14 python3.15 python3 python; do \
 	    if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
 	        echo "$$python -m venv $(VENV)"; exec $$python -m venv $(VENV); \
 	    fi; \

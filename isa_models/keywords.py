@@ -221,6 +221,8 @@ def fits(value: Any, hint: Any) -> bool:
     (False, True, False)
     """
     kind, parts = typing.get_origin(hint) or hint, typing.get_args(hint)
+    if hasattr(kind, "__value__"):  # an alias by Python 3.12's `type`, as NumPy 2.5 has them
+        return fits(value, kind.__value__)
     if hint is None or kind is type(None):
         return value is None
     if kind in (Union, types.UnionType):

@@ -212,7 +212,7 @@ def test_the_path_in_an_error_is_the_one_asked_for() -> None:
         ("x.xyz", "unknown file format '.xyz'"),
         ("x" * 300 + ".png", "cannot be written: File name too long"),
         ("loop.s/x.png", "cannot be written: Not a directory"),
-        ("a\0b.png", "cannot be written: embedded null byte"),
+        ("a\0b.png", "cannot be written: .*embedded null"),
         ("\ud800.png", "cannot be written: .*surrogates not allowed"),
     ],
 )

@@ -55,15 +55,24 @@ def empty(size: int, dtype: np.dtype[Any] = _OCTETS, shape: tuple[int, ...] | No
 class _Loan(np.ndarray[Any, np.dtype[np.uint8]]):
     """Lent memory, which all arrays over it hold: it goes with the last of them, and the memory comes back.
 
-    It has a class of its own, as NumPy takes the view of an ordinary view for one of the memory, and forgets the loan.
-    It is a view of another one, which holds the way home until the loan is gone.
+    It has a class of its own, and is a view of another one: NumPy takes the view of a view for one of the memory where
+    that is an ordinary array, and forgets the loan.
     """
 
-    __slots__ = ("home",)
+    __slots__ = ("end",)
+    end: _End
+
+
+class _End:
+    """The end of a loan. What refers to it is told first, and what it holds goes then: arrays do it in another order,
+    by NumPy's version.
+    """
+
+    __slots__ = ("__weakref__", "home")
     home: _Home
 
 
-class _Home(weakref.ref[_Loan]):
+class _Home(weakref.ref[_End]):
     """Holds a loan's memory, and lies among what is kept once the loan is gone.
 
     No line of Python runs then: an interrupt that comes while one does, in a destructor, is lost.
@@ -143,9 +152,9 @@ def _new(
 
 
 def _lent(memory: Array, several: deque[_Home], dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-    holder = memory.view(_Loan)
-    loan = holder.view()
-    holder.home = home = _Home(loan, several.append)
+    loan = memory.view(_Loan).view()
+    loan.end = end = _End()
+    end.home = home = _Home(end, several.append)
     home.memory = memory
     return np.ndarray(shape, dtype, loan)
 

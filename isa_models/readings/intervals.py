@@ -107,8 +107,9 @@ class IntervalValue(Value):
         if out.any():
             self.watch.wraps.append((op, out.astype(bool)))
         kept = _kept(form)
+        least, most = (np.array(end, kept) for end in (form.low, form.high))
         return IntervalValue(
-            dtype, np.where(out, form.low, low).astype(kept), np.where(out, form.high, high).astype(kept), self.watch
+            dtype, np.where(out, least, low).astype(kept), np.where(out, most, high).astype(kept), self.watch
         )
 
     def _corners(self, dtype: str, lanes: int, function: Callable[..., Value], *others: IntervalValue) -> IntervalValue:

@@ -195,5 +195,5 @@ def _reads_memory(mnemonic: str) -> bool:
     >>> _reads_memory("vpmovsxbw"), _reads_memory("vpblendvb")
     (True, False)
     """
-    form = re.compile(rf"E?VEX_{mnemonic.upper()}_\w*M\d+(B\d+)?(_IMM8|_ER|_SAE)*")
-    return any(form.fullmatch(name) for name in vars(iced_x86.Code))
+    reads = re.compile(rf"E?VEX_{mnemonic.upper()}_\w*M\d+(B\d+)?(_IMM8|_ER|_SAE)*")
+    return any(reads.fullmatch(code) for code in vars(iced_x86.Code))
