@@ -28,7 +28,7 @@ from simdnn.assembly.dialects import as_gnu
 from simdnn.assembly.disassembly import Disassembly, is_disassembly
 from simdnn.assembly.files import hexadecimal, read_file
 from simdnn.assembly.limits import LIMITED_BY, REMEDIES, handed_over, on_busiest_ports
-from simdnn.assembly.listings import is_listing, of_listing
+from simdnn.assembly.listings import is_listing, of_listing, without_addresses
 from simdnn.assembly.loops import MARKS, Body, find_loop, marked, missing_rows, refuse, steps_of
 from simdnn.assembly.profiles import without_shares
 from simdnn.assembly.rows import Rows, rows
@@ -319,7 +319,7 @@ def read_body(
 
 def _of_text(text: str, syntax: Syntax | None, function: str | None, loop: int | None) -> Body:
     """The loop of assembly text, or of what objdump or gdb prints."""
-    text = without_shares(text.removeprefix("\ufeff"))
+    text = without_addresses(without_shares(text.removeprefix("\ufeff")))
     if is_disassembly(text):
         listed = Disassembly(text)
         places = {address: f"line {number}" for address, number in listed.lines.items()}

@@ -1,4 +1,6 @@
-"""Listings without bytes, as gdb and `objdump -d --no-show-raw-insn` print them, brought to assembly text."""
+"""Listings without bytes, as gdb, `objdump -d --no-show-raw-insn` and hsdis (Java) print them, brought to assembly
+text; of IDA's lines the addresses are left out.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +11,21 @@ from simdnn.assembly.dialects import Symbols
 _HEAD = re.compile(r"[0-9a-f]{8,16} <(.+)>:\s*|Dump of assembler code for function (.+?):\s*")
 _LISTED = re.compile(
     r"(?:=>)?\s*(?:0x)?(?P<address>[0-9a-f]+)(?: <(?:[^<>]+)?\+\d+>)?:\s+(?:(?:[0-9a-f]{2}\s)+\s*)?"
-    r"(?P<code>[a-z{][^#]*[^#\s])\s*(?:#.*)?"
+    r"(?P<code>[a-z{][^#;]*[^#;\s])\s*(?:[#;].*)?"
 )
 _BRANCH = re.compile(
     r"(?P<jump>(?:(?:bnd|notrack|data16|[cd]s)\s+)*(?:j[a-z]+|call[a-z]?|loopn?[ez]?)(?:,p[nt])?\s+)"
     r"(?:0x)?(?P<to>[0-9a-f]+)(?:\s+<(?P<name>.+)>)?"
 )
 _RELOCATION = re.compile(r"\s*[0-9a-f]+:\s+R_X86_64_(?:PLT|PC)32\s+(\S+)-0x4\s*")
-#: lines of a listing that was pasted in part, without a head: gdb's have an offset, objdump's have bytes
+#: lines of a listing that was pasted in part, without a head: gdb's have an offset, objdump's have bytes, hsdis's have
+#: addresses of 64 bits, and comments that may be alone on a line
 _PASTED = re.compile(
+    r"\s*0x[0-9a-f]{16}:\s+[a-z{].*|\s*;.*|"
     r"(?:=>)?\s*0x[0-9a-f]+ <(?:[^<>]+)?\+\d+>:\s.*|\s*[0-9a-f]+:\s+(?:[0-9a-f]{2} )*[0-9a-f]{2}\s+[a-z{].*|"
     r"\s*[0-9a-f]+:\t(?:[0-9a-f]{2} )*[0-9a-f]{2}\s*"
 )
+_IDA = re.compile(r"^\.\w+:[0-9A-F]{8,16}(?: |$)", re.MULTILINE)
 _OFFSET = re.compile(r".*\+(?:0x[0-9a-f]+|\d+)")
 
 
@@ -29,6 +34,15 @@ def is_listing(text: str) -> bool:
     lines = [line for line in text.splitlines() if line.strip()]
     heads = any("<" in line and _HEAD.fullmatch(line) or line.startswith("Dump of") for line in lines)
     return heads or bool(lines) and all(map(_PASTED.fullmatch, lines))
+
+
+def without_addresses(text: str) -> str:
+    """The text without what IDA puts in front of every line; another text as it is.
+
+    >>> without_addresses(".text:0000000140001010 dec ecx")
+    'dec ecx'
+    """
+    return _IDA.sub("", text) if _IDA.match(text.lstrip()) else text
 
 
 def of_listing(text: str) -> str:

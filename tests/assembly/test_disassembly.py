@@ -128,6 +128,20 @@ PASTED = {
     0.19 :   11ba:   48 39 d6                cmp    rsi,rdx
     1.05 :   11bd:   75 f1                   jne    11b0 <sum>
 """,
+    "hsdis": """
+  0x00007f8b1c3f0a20:   vaddps (%rsi),%zmm1,%zmm1     ;*fadd {reexecute=0 rethrow=0 return_oop=0}
+                                                            ; - Sum::sum@19 (line 7)
+  0x00007f8b1c3f0a2e:   add    $0x40,%rsi
+  0x00007f8b1c3f0a32:   cmp    %rdx,%rsi
+  0x00007f8b1c3f0a39:   jne    0x00007f8b1c3f0a20           ;*if_icmplt {reexecute=0 rethrow=0 return_oop=0}
+""",
+    "IDA": """
+.text:0000000140001010 loc_140001010:                          ; CODE XREF: sum+2A
+.text:0000000140001010                 vaddps  zmm1, zmm1, zmmword ptr [rsi]
+.text:0000000140001017                 add     rsi, 40h
+.text:000000014000101E                 cmp     rsi, rdx
+.text:0000000140001025                 jnz     short loc_140001010
+""",
     "perf annotate --stdio2": """
 Samples: 1K of event 'cpu-clock', 4000 Hz, Event count (approx.): 262500000, [percent: local period]
 sum() /tmp/sum
