@@ -33,7 +33,9 @@ def is_among(mnemonic: str, patterns: tuple[str, ...]) -> bool:
 class Scheduler:
     """A pool of waiting uops in front of some ports.
 
-    `queue` uops can wait in order before it. `banks`, where given, are its two halves of `size` entries each.
+    `queue` uops can wait in order before it. `banks`, where given, are its two halves of `size` entries each. `dealt`:
+    each port has `size` entries, and takes one operation of a dispatch group; those of `beside` take one more, of
+    operations that run on these alone.
     """
 
     name: str
@@ -41,8 +43,8 @@ class Scheduler:
     size: int
     queue: int
     banks: tuple[tuple[str, ...], ...]
-    dealt: bool = False  # each port has `size` entries, and takes one operation of a group
-    beside: tuple[str, ...] = ()  # ports that take one more, of those that run on these alone
+    dealt: bool = False
+    beside: tuple[str, ...] = ()
 
     @property
     def is_split(self) -> bool:
