@@ -179,14 +179,14 @@ def _schedulers(table: Table, ports: tuple[str, ...]) -> tuple[Scheduler, ...]:
         if len({len(bank) for bank in banks}) > 1:
             raise row.error("banks", "two lists of as many ports", banks_raw)
         queue = row.integer("queue", 0, 100_000, 0)
-        beside = row.strings("beside", mine) if row.has("beside") else ()
+        dealt, beside = row.flag("dealt"), row.strings("beside", mine) if row.has("beside") else ()
         name = row.text("name")
         row.provenance(f"core.scheduler.{name}")
-        schedulers.append(
-            Scheduler(name, mine, row.integer("size", 1, 100_000), queue, banks, row.flag("dealt"), beside)
-        )
+        schedulers.append(Scheduler(name, mine, row.integer("size", 1, 100_000), queue, banks, dealt, beside))
         if sum(scheduler.is_split for scheduler in schedulers) > 1:
             raise row.error("banks", "banks behind the queue of one scheduler alone", banks_raw)
+        if dealt and (queue or banks) or beside and not dealt:
+            raise row.error("dealt", "ports without a queue or banks, true where some take one `beside`", dealt)
     if missing := [port for port in ports if port not in taken]:
         raise table.error("scheduler", "a scheduler for every port", f"none for {', '.join(missing)}")
     return tuple(schedulers)

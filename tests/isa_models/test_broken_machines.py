@@ -89,6 +89,7 @@ MUTATIONS: list[tuple[Callable[[str], str], str]] = [
     (sub(r"^\[dram\]", "[dram"), ""),
     (sub(r"^banks = .*", 'banks = [["FP0"], ["FP1"], ["FP2"]]'), "'core.scheduler[0].banks'"),
     (sub(r"^banks = .*", 'banks = [["FP0", "FP2"], ["FP1"]]'), "'core.scheduler[0].banks'"),
+    (sub(r"^dealt = true\n", ""), "'core.scheduler[2].dealt'"),
     (
         sub(r'^name = "integer"', 'name = "integer"\nqueue = 9\nbanks = [["ALU0"], ["ALU1"]]'),
         "'core.scheduler[2].banks'",
