@@ -91,7 +91,8 @@ def in_recipe(calibrated: Calibrated, mode: Mode) -> Network:
     ranges = calibrated.ranges if any(one.is_integer for one in mode.parts) else {}
     with calibrated.mixable.shelf:
         made = rewritten(calibrated.mixable, mode, ranges)
-        return Network(fused(graph_of(made, None)), made)  # what `load` checks beside this is known of the model
+        plain = graph_of(made, None)
+        return Network(fused(plain), made, _plain=plain)  # what `load` checks beside this is known of the model
 
 
 def check_recipe(calibrated: Calibrated, mode: Mode) -> None:

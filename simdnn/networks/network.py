@@ -30,6 +30,7 @@ from simdnn.networks.ops.quantized import INTEGER_PRODUCTS
 from simdnn.networks.opset import check_types, shapes_of
 from simdnn.networks.passes.constant_sizes import known_integers
 from simdnn.networks.passes.graph_rewriting import Shapes
+from simdnn.networks.passes.moved_quantizers import with_moved_quantizers
 from simdnn.networks.passes.qdq import fused
 from simdnn.networks.passes.qdq_as_onnxruntime import as_run
 from simdnn.networks.result import NetworkEstimate, NetworkResult
@@ -64,9 +65,10 @@ def load(source: str | PathLike[str] | onnx.ModelProto | Loaded) -> Network:
     """
     model, folder = read(source)
     stepwise: dict[str, Array] = {}
-    graph = fused(graph_of(folded(model, folder, stepwise), folder))
+    plain = graph_of(folded(model, folder, stepwise), folder)
+    graph = fused(plain)
     check_types(model)
-    return Network(graph, source.source if isinstance(source, Loaded) else source, stepwise)
+    return Network(graph, source.source if isinstance(source, Loaded) else source, stepwise, plain)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +80,7 @@ class Network(Alike, Loaded, InNotebooks):
     _stepwise: Mapping[str, Array] = field(
         default_factory=dict, repr=False, compare=False
     )  # constants as libraries fold
+    _plain: Graph | None = field(default=None, repr=False, compare=False)  # the graph as the model has it
     _folded: dict[Any, dict[str, Any]] = field(default_factory=dict, repr=False, compare=False)
     _libraries: dict[Any, tuple[Graph, dict[Any, Any]]] = field(default_factory=dict, repr=False, compare=False)
 
@@ -258,9 +261,13 @@ class Network(Alike, Loaded, InNotebooks):
         block = library.block_of(kernels.target.caps) if library else 1
         known = (*kept, block)
         if known not in self._libraries:
-            own = {name: values for name, values in self._stepwise.items() if name in self.graph.constants}
-            graph = replace(self.graph, constants={**self.graph.constants, **own}) if own else self.graph
-            self._libraries[known] = as_run(graph, kept, self._shapes, block), {}
+            moved, new = with_moved_quantizers(self._plain or self.graph, kept)
+            graph = fused(moved) if self._plain is not None and moved is not self._plain else self.graph
+            shapes = self._shapes
+            shapes = {**shapes, **{name: shapes[of] for name, of in new.items() if of in shapes}} if new else shapes
+            own = {name: values for name, values in self._stepwise.items() if name in graph.constants}
+            graph = replace(graph, constants={**graph.constants, **own}) if own else graph
+            self._libraries[known] = as_run(graph, kept, shapes, block), {}
         return self._libraries[known]
 
     @functools.cached_property

@@ -1,7 +1,7 @@
 """Forms of onnxruntime's operators that stand apart: attention with a window beside a cap, or with more keys than
 steps; layers of quantized weights whose rows end at different steps; weights of few bits beside f16; products whose
-source lies the other way round; linear layers as PyTorch's quantizers write them; sums onto convolutions; pools whose
-channels the model leaves open. Its bits as recorded (tests/vectors/onnxruntime/forms.npz).
+source lies the other way round; linear layers as PyTorch's quantizers write them; quantizers that are moved over what
+moves elements; filters that vary; sums onto convolutions; pools whose channels the model leaves open. Its bits as recorded (tests/vectors/onnxruntime/forms.npz).
 """
 
 from __future__ import annotations
@@ -107,3 +107,26 @@ def test_what_it_refuses_or_gets_wrong(op: str, inputs: dict[str, Any], attribut
     with pytest.raises(SimdnnError, match=says) as caught:
         run(op, inputs, **attributes)
     assert isinstance(caught.value, (Unimplemented, InvalidArgument))
+
+
+def test_models_that_it_does_not_load() -> None:
+    """A quantizer of s8 that it moves, from opset 21 on; padding by SAME beside dilations."""
+    helper, from_array = onnx.helper, onnx.numpy_helper.from_array
+    held = {"s": np.float32(0.5), "z": np.int8(3), "w": zeros(1, 1, 3, 3)}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        helper.make_node("Transpose", ["d"], ["t"], "turned"),
+        helper.make_node("Sigmoid", ["t"], ["y"]),
+    ]
+    padded = [helper.make_node("Conv", ["x", "w"], ["y"], auto_pad="SAME_UPPER", dilations=[2, 2])]
+    for opset, made, says in ((21, nodes, "opset 21 and above"), (20, nodes, ""), (20, padded, "beside dilations")):
+        ports = [helper.make_tensor_value_info("x", 1, (1, 1, 3, 3))]
+        tensors = [from_array(np.asarray(values), name) for name, values in held.items()]
+        graph = helper.make_graph(made, "g", ports, [onnx.ValueInfoProto(name="y")], tensors)
+        net = simdnn.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10))
+        if says:
+            with pytest.raises(Unimplemented, match=says):
+                net.run({"x": zeros(1, 1, 3, 3)}, machine="hsw", dispatch="onnxruntime")
+        else:
+            assert net.run({"x": zeros(1, 1, 3, 3)}, machine="hsw", dispatch="onnxruntime").outputs["y"][0, 0, 0, 0] == 0.5

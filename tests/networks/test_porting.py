@@ -20,20 +20,19 @@ from tests.effort import one_in  # noqa: E402
 
 
 def model(weights: Any, floats: bool = False) -> Any:
-    """QLinearMatMul by a matrix, and a Conv of floats by a filter that varies behind it, scaled."""
+    """QLinearMatMul by a matrix, and a Conv of floats behind it, normalized twice."""
     nodes = [helper.make_node("QLinearMatMul", "x s z b s zb s z".split(), ["y"], "fc")]
     constants = {"s": np.float32(1), "z": np.uint8(0), "b": weights, "zb": np.zeros((), weights.dtype)}
     if floats:
         nodes += [
             helper.make_node("DequantizeLinear", ["y", "s", "z"], ["d"]),
             helper.make_node("Reshape", ["d", "shape"], ["r"]),
-            helper.make_node("ReduceMax", ["d"], ["m"], keepdims=0),
-            helper.make_node("Reshape", ["m", "one"], ["w"]),
             helper.make_node("Conv", ["r", "w"], ["v"], "conv"),
-            helper.make_node("Mul", ["v", "e"], ["c"], "scale"),
+            helper.make_node("BatchNormalization", ["v", "e", "e", "e", "e"], ["n"], "first"),
+            helper.make_node("BatchNormalization", ["n", "e", "e", "e", "e"], ["c"], "second"),
         ]
-        constants |= {"shape": np.array([1, 1, 1, 2, -1]), "one": np.ones(5, np.int64)}
-        constants["e"] = np.ones((1, 1, 1, 2, weights.shape[1]), np.float32)
+        constants |= {"shape": np.array([1, 1, 2, -1]), "e": np.ones(1, np.float32)}
+        constants["w"] = np.ones((1, 1, 1, 1), np.float32)
     port = helper.make_tensor_value_info
     graph = helper.make_graph(
         nodes,
@@ -200,9 +199,8 @@ def test_products_that_are_stored_in_integers_and_multiplied_in_floats(capsys: A
         helper.make_node("QuantizeLinear", ["c2", "s", "z"], ["q"]),
         helper.make_node("QLinearMatMul", "q s z b s zb s z".split(), ["y"], "fc"),
     ]
-    nodes.insert(3, helper.make_node("Reshape", ["c", "shape"], ["c2"]))
+    nodes.insert(3, helper.make_node("Flatten", ["c"], ["c2"], axis=3))
     held = {"s": np.float32(1), "z": np.uint8(0), "zb": np.int8(0), "k": np.ones((1, 1, 1, 1), np.int8), "b": WEIGHTS}
-    held["shape"] = np.array([2, 3])
     tensors = [numpy_helper.from_array(np.asarray(values), name) for name, values in held.items()]
     ports = [helper.make_tensor_value_info("x", TensorProto.UINT8, (1, 1, 2, 3))]
     graph = helper.make_graph(nodes, "g", ports, [onnx.ValueInfoProto(name="y")], tensors)

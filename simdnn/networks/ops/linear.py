@@ -193,8 +193,13 @@ class Windows(NamedTuple):
     after: list[int]
 
 
-def windows(node: Node, size: Sequence[int], kernel: Sequence[int]) -> Windows:
-    """The windows of a node, by its pads or auto_pad, of `kernel` taps over an image of `size`."""
+SAME = "SAME_UPPER", "SAME_LOWER"
+
+
+def windows(node: Node, size: Sequence[int], kernel: Sequence[int], padded_as_dense: bool = False) -> Windows:
+    """The windows of a node, by its pads or auto_pad, of `kernel` taps over an image of `size`; `padded_as_dense`, where
+    what SAME puts around does not go by dilations.
+    """
     rank = len(size)
     strides, dilations = node.integers("strides", [1] * rank), node.integers("dilations", [1] * rank)
     pads, auto = node.integers("pads", [0] * (2 * rank)), node.text("auto_pad", "NOTSET")
@@ -206,9 +211,9 @@ def windows(node: Node, size: Sequence[int], kernel: Sequence[int]) -> Windows:
         min(strides, default=1) > 0 and min(dilations, default=1) > 0, "strides and dilations of at least 1 are needed"
     )
     need(all(abs(p) < 1 << 20 for p in pads), f"pads {pads}")
-    if auto in ("SAME_UPPER", "SAME_LOWER"):
+    if auto in SAME:
         before, after = [], []
-        for n, s, w, d in zip(size, strides, kernel, dilations, strict=True):
+        for n, s, w, d in zip(size, strides, kernel, [1] * rank if padded_as_dense else dilations, strict=True):
             total = max(0, (-(-n // s) - 1) * s + (w - 1) * d + 1 - n)
             small = total // 2
             before.append(small if auto == "SAME_UPPER" else total - small)
@@ -243,7 +248,7 @@ def _begun_with(k: Kernels, node: Node, x: Array, w: Array, bias: Array | None, 
     """A convolution as a library that runs models forms it in no blocks of channels: products of filters and windows
     that begin with a value, and then the bias.
     """
-    checked_conv(node, x, w)
+    checked_conv(k, node, x, w)
     window, images = image_windows(node, x, w), x.shape[0]
     k = replace(k, constant_weights=False, transposed=(), followed="")
     if window.as_stored:
@@ -261,16 +266,18 @@ def _begun_with(k: Kernels, node: Node, x: Array, w: Array, bias: Array | None, 
     return k.with_line(found if k.values else shadow(onto.shape, F32), bias)
 
 
-def checked_conv(node: Node, x: Array, w: Array) -> None:
-    """Shapes of a source and weights that a convolution takes."""
+def checked_conv(k: Kernels, node: Node, x: Array, w: Array) -> None:
+    """Shapes of a source and weights that a convolution takes; `Unimplemented` for a padding that a library lacks."""
     need(x.ndim >= 3 and w.ndim == x.ndim, f"a source of shape {x.shape} and weights of {w.shape}")
     kernel = node.integers("kernel_shape", list(w.shape[2:]))
     need(kernel == list(w.shape[2:]), f"kernel_shape {kernel} and weights of shape {w.shape}")
+    if k.runs_models and node.text("auto_pad", "NOTSET") in SAME and max(node.integers("dilations", [1])) > 1:
+        raise Unimplemented("onnxruntime has no auto_pad='SAME_…' beside dilations; what works: pads=[…]")
 
 
 def convolve(k: Kernels, node: Node, x: Array, w: Array, bias: Array | None = None, **options: Any) -> Array:
     """One, two or three dimensions: one becomes two with a 1, three become a sum of two over the depth."""
-    checked_conv(node, x, w)
+    checked_conv(k, node, x, w)
     products_alone = k.runs_models and is_float(x.dtype) and x.ndim != 4
     k = replace(k, constant_weights=False) if products_alone else k  # which lie in blocks over two dimensions alone
     at = windows(node, x.shape[2:], w.shape[2:])

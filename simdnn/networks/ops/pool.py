@@ -32,7 +32,7 @@ class PoolWindows:
         self.x, self.size = x, list(x.shape[2:])
         self.kernel = node.integers("kernel_shape")
         need(len(self.kernel) == len(self.size) and min(self.kernel) > 0, f"kernel_shape {self.kernel} for {x.shape}")
-        self.strides, self.dilations, self.before, self.after = windows(node, self.size, self.kernel)
+        self.strides, self.dilations, self.before, self.after = windows(node, self.size, self.kernel, k.runs_models)
         reach = [(w - 1) * d + 1 for w, d in zip(self.kernel, self.dilations, strict=True)]
         up = node.integer("ceil_mode", 0)
         self.out: list[int] = []

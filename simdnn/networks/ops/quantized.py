@@ -293,7 +293,7 @@ def integer_convolution(
     """The s32 sums. Weights' zero points, one a channel or one in all, are taken off after the kernel's sums."""
     k = _with_own_zeros(_as_stored(k, x, w), node, x, w, w_zero)
     need(label(x.dtype) in BYTES, f"a source of {label(x.dtype)}; u8 and s8 have kernels")
-    checked_conv(node, x, w)
+    checked_conv(k, node, x, w)
     w, w_zero = signed(w, w_zero)
     source = _common(x_zero)
     need(source is not None, "several source zero points; one is needed")

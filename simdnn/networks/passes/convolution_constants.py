@@ -29,7 +29,7 @@ class Convolutions(Rewriting):
         for node in list(self.nodes.values()):
             made = self.of_normalized(node) or node
             made = self.of_convolution(made) or made
-            if made is not node and not made.get("apart"):
+            if made is not node:
                 self.put(made)
         return self.rewritten()
 

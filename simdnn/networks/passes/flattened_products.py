@@ -15,6 +15,7 @@ import numpy as np
 from simdnn.networks.model import Graph, Node
 from simdnn.networks.passes.dequantized_products import DequantizedProducts
 from simdnn.networks.passes.graph_rewriting import Shapes, first_of
+from simdnn.networks.passes.moved_quantizers import check_told_type
 from simdnn.networks.passes.qdq import DOMAIN
 
 
@@ -27,6 +28,7 @@ class _Flattened(DequantizedProducts):
     def run(self) -> Graph:
         for node in list(self.nodes.values()):
             if node.domain == DOMAIN and node.op == "QMatMul" and self.flattens(node):
+                check_told_type(node)
                 self.quantized_before(node)
                 self.quantized_behind(node)
         return self.rewritten()

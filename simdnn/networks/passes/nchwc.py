@@ -45,7 +45,9 @@ class ImageBlocks:
             before, bounds = self.makers.get(first), [each for each in node.inputs[1:] if each]
             alone = before is not None and before.op == "Conv" and self.uses(first) == 1
             return self.of(first) if alone and all(each in self.constants for each in bounds) else False
-        if node.op in _KEEPING or node.op == "BatchNormalization":
+        if node.op == "BatchNormalization":
+            return self.of(first) if all(name in self.constants for name in node.inputs[1:]) else False
+        if node.op in _KEEPING:
             return self.of(first)
         if node.op in _POOLING or node.op in _WHOLE and first not in self.makers:
             return self.whole(first)

@@ -27,6 +27,7 @@ from simdnn.networks.passes.few_bit_weights import FewBits
 from simdnn.networks.passes.flattened_products import with_own_quantizers
 from simdnn.networks.passes.fusions import with_layer_normalizations, with_normal_forms, with_normalized_sums
 from simdnn.networks.passes.graph_rewriting import Shapes, first_of
+from simdnn.networks.passes.moved_quantizers import MOVED, check_told_type
 from simdnn.networks.passes.nchwc import ADDING, LAID, ImageBlocks
 from simdnn.networks.passes.qdq import BYTES, DOMAIN
 from simdnn.networks.passes.stored_weights import with_stored_weights
@@ -97,6 +98,7 @@ class _Rewriting(FewBits):
             ):
                 self.put(made)
         for node in list(self.nodes.values()):
+            node = self.turned(node) or node
             if made := self.of_transposed(node):
                 self.put(made)
         return self.rewritten(("DequantizeLinear", "Transpose"))
@@ -124,6 +126,8 @@ class _Rewriting(FewBits):
         values = [self.constants.get(node.inputs[i]) for node, i in ((maker, place), (reader, at)) if same]
         if not same or any(v is None or v.dtype != np.int8 for v in values):
             return
+        if maker.get(MOVED):
+            check_told_type(maker)
         shifted = self.hold(f"{name}_u8", np.asarray(values[0]).view(np.uint8) ^ np.uint8(128))
         for made, i in ((name, place), (first_of(reader), at)):
             inputs = self.nodes[made].inputs
@@ -218,6 +222,18 @@ class _Rewriting(FewBits):
         if node.op == "Gemm":
             return replace(node, inputs=tuple(inputs), attributes=found)
         return Node(node.name, "FusedMatMul", MICROSOFT, 1, tuple(inputs), node.outputs, found)
+
+    def turned(self, node: Node) -> Node | None:
+        """A Gemm without a bias that one Transpose alone reads, as one of its operands the other way round."""
+        if node.op != "Gemm" or node.domain or any(node.inputs[2:]):
+            return None
+        last = self.only_reader(first_of(node))
+        if last is None or last.op != "Transpose" or last.domain:
+            return None
+        turns = {f"trans{side}": 1 - node.integer(f"trans{other}", 0) for side, other in ("AB", "BA")}
+        del self.nodes[first_of(node)]
+        found = {**node.attributes, **turns}
+        return self.put(Node(node.name, "Gemm", "", node.version, node.inputs[1::-1], last.outputs, found))
 
     @property
     def blocks(self) -> ImageBlocks:
