@@ -1,7 +1,8 @@
 """Forms of onnxruntime's operators that stand apart: attention with a window beside a cap, or with more keys than
 steps; layers of quantized weights whose rows end at different steps; weights of few bits beside f16; products whose
-source lies the other way round; linear layers as PyTorch's quantizers write them; quantizers that are moved over what
-moves elements; filters that vary; sums onto convolutions; pools whose channels the model leaves open. Its bits as recorded (tests/vectors/onnxruntime/forms.npz).
+source lies the other way round; linear layers as PyTorch's quantizers write them; quantizers that are moved; filters
+that vary; sums onto convolutions; pools whose channels the model leaves open. Its bits as recorded
+(tests/vectors/onnxruntime/forms.npz).
 """
 
 from __future__ import annotations
@@ -129,4 +130,6 @@ def test_models_that_it_does_not_load() -> None:
             with pytest.raises(Unimplemented, match=says):
                 net.run({"x": zeros(1, 1, 3, 3)}, machine="hsw", dispatch="onnxruntime")
         else:
-            assert net.run({"x": zeros(1, 1, 3, 3)}, machine="hsw", dispatch="onnxruntime").outputs["y"][0, 0, 0, 0] == 0.5
+            assert (
+                net.run({"x": zeros(1, 1, 3, 3)}, machine="hsw", dispatch="onnxruntime").outputs["y"][0, 0, 0, 0] == 0.5
+            )

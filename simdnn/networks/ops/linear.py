@@ -197,8 +197,8 @@ SAME = "SAME_UPPER", "SAME_LOWER"
 
 
 def windows(node: Node, size: Sequence[int], kernel: Sequence[int], padded_as_dense: bool = False) -> Windows:
-    """The windows of a node, by its pads or auto_pad, of `kernel` taps over an image of `size`; `padded_as_dense`, where
-    what SAME puts around does not go by dilations.
+    """The windows of a node, by its pads or auto_pad, of `kernel` taps over an image of `size`; `padded_as_dense` where
+    the padding of SAME does not go by dilations.
     """
     rank = len(size)
     strides, dilations = node.integers("strides", [1] * rank), node.integers("dilations", [1] * rank)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 
 from isa_models.readings.arrays import Array
 from simdnn.networks.model import Graph, Node
@@ -44,7 +44,7 @@ def _fixed(graph: Graph, constants: Mapping[str, Array]) -> set[str]:
     return fixed
 
 
-def _takes_in(product: str, node: Node, name: str, constants: Mapping[str, Array], fixed: Set[str]) -> str:
+def _takes_in(product: str, node: Node, name: str, constants: Mapping[str, Array], fixed: set[str]) -> str:
     """How onnxruntime may take a node that reads a product's output into that product; "" where it does not."""
     beside = [constants.get(other) for other in node.inputs if other != name]
     one = any(map(is_one, beside))
@@ -60,8 +60,8 @@ def _takes_in(product: str, node: Node, name: str, constants: Mapping[str, Array
     return "sum" if node.op == "Sum" or node.op == "Add" and not one else ""
 
 
-def _is_by_itself(makers: Mapping[str, Node], node: Node, fixed: Set[str]) -> bool:
-    """Whether a convolution's weights or bias vary or are dequantized as a model runs: no constants to put others into."""
+def _is_by_itself(makers: Mapping[str, Node], node: Node, fixed: set[str]) -> bool:
+    """Whether a convolution's weights or bias vary, or are dequantized as a model runs: nothing to put others into."""
     if node.op not in ("Conv", "StoredConv") or len(node.inputs) < 2:
         return False
     weights = makers.get(node.inputs[1])
@@ -72,7 +72,3 @@ def _is_by_itself(makers: Mapping[str, Node], node: Node, fixed: Set[str]) -> bo
 def is_one(value: Array | None) -> bool:
     """Whether a value is a constant of one element."""
     return value is not None and value.size == 1
-
-
-def _varies(node, constants):
-    return node.op in ("Conv","StoredConv") and any(n and n not in constants for n in node.inputs[1:3])

@@ -54,6 +54,8 @@ class FewBits(DequantizedProducts):
             return None
         if self.shared(weights.inputs[1]) or self.of_bytes(node.inputs[0]) or self.crowded(node.outputs[0]):
             return None
+        if self.uses(weights.inputs[0]) > 1:
+            return None
         added = self.added_to(node) if node.op == "MatMul" else None  # which makes a Gemm of it before
         behind = node.outputs[0] if added is None else first_of(self.readers(node.outputs[0])[0])
         behind = self.past_needless_relu(behind)

@@ -1,9 +1,9 @@
 """Quantizers that onnxruntime moves as it loads a model, before it looks for operators on integers.
 
 Two pairs of QuantizeLinear and DequantizeLinear in a row become one, over the range that both have
-(`DoubleQDQPairsRemover`). Behind a node that moves elements alone, a dequantized value is quantized and dequantized
-again; ahead of one that a QuantizeLinear reads, a value is (`QDQPropagation`). So a product has its quantizers beside it
-although a Reshape, a Transpose, a Slice or a MaxPool stands between.
+(`DoubleQDQPairsRemover`). Behind a node that only moves elements, a dequantized value is quantized and dequantized
+again; ahead of one that a QuantizeLinear reads, a value is (`QDQPropagation`). So a product has its quantizers beside
+it although a Reshape, a Transpose, a Slice or a MaxPool stands between.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from simdnn.networks.types import F32
 
 #: operators that quantizers are moved over, and from which version of them on
 _MOVING = {"MaxPool": 12, "Reshape": 5, "Transpose": 1, "Squeeze": 1, "Unsqueeze": 1, "Slice": 1}
-_TELLING = 21  # the opset from which on a QuantizeLinear says its type
+_TELLING = 21  # the first opset in which a QuantizeLinear says its type
 MOVED = "moved"  # the attribute of a QuantizeLinear that goes by a DequantizeLinear, which says no type
 
 
@@ -30,13 +30,13 @@ def with_moved_quantizers(graph: Graph, kept: Sequence[str] = ()) -> tuple[Graph
     """The graph with quantizers where onnxruntime moves them, and its new values by the ones that they stand for."""
     if not any(node.op == "QuantizeLinear" for node in graph.nodes):
         return graph, {}
-    moves = _Moves(graph, kept)
+    moves = _MovedQuantizers(graph, kept)
     moved = moves.run()
     return (moved, moves.stand_ins) if moves.stand_ins or len(moves.nodes) < len(graph.nodes) else (graph, {})
 
 
 def check_told_type(node: Node) -> None:
-    """`Unimplemented` where onnxruntime makes u8 of s8 behind a quantizer that it has moved, but not of what that says."""
+    """`Unimplemented` where onnxruntime makes u8 of s8 behind a quantizer that goes on saying s8."""
     if node.version >= _TELLING:
         raise Unimplemented(
             f"{node}: of opset {_TELLING} and above onnxruntime loads no model where it moves quantizers of s8 over a "
@@ -45,7 +45,7 @@ def check_told_type(node: Node) -> None:
         )
 
 
-class _Moves:
+class _MovedQuantizers:
     def __init__(self, graph: Graph, kept: Sequence[str]) -> None:
         inside = {name for node in graph.nodes for body in subgraphs(node) for name in body.outer}
         self.kept = {port.name for port in graph.outputs} | set(kept) | inside
@@ -129,17 +129,20 @@ class _Moves:
         return node is not None and not node.domain and node.version >= _MOVING.get(node.op, node.version + 1)
 
     def forwards(self, node: Node) -> None:
-        """What nodes that move the elements of a dequantized value make, quantized and dequantized again."""
+        """Quantize and dequantize what nodes that move the elements of a dequantized value make. Of several in a row,
+        which may become one, the last says whether a model is loaded.
+        """
         waiting = [] if first_of(node) in self.kept else list(self.readers.get(first_of(node), []))
         while waiting:
             name = waiting.pop()
             readers = self.readers.get(name, []) if name not in self.kept and self.moving(self.nodes.get(name)) else []
             if readers and all(self.nodes[each].op != "QuantizeLinear" for each in readers):
-                self.insert(name, node, readers, {MOVED: 1})
+                on = all(self.moving(self.nodes[each]) for each in readers)
+                self.insert(name, node, readers, {} if on else {MOVED: 1})
                 waiting += readers
 
     def backwards(self, node: Node) -> None:
-        """What nodes that move elements for a QuantizeLinear read, quantized and dequantized ahead of them."""
+        """Quantize and dequantize what nodes that move elements for a QuantizeLinear read."""
         name, found = node.inputs[0], ""
         while self.only_reader(name) is not None and self.moving(maker := self.nodes.get(name)):
             assert maker is not None
@@ -192,8 +195,8 @@ def _common_range(one: tuple[np.float32, Array], two: tuple[np.float32, Array]) 
     least, greatest = max(ends[0]), min(ends[1])
     if least >= greatest:
         raise Unimplemented(
-            f"two quantizers in a row, to {least:g} and above and to {greatest:g} and below: onnxruntime makes one of them "
-            "over the range of both, and there is none; what works: ranges that meet"
+            f"two quantizers in a row, of {least:g} and above and of {greatest:g} and below: onnxruntime makes one of "
+            "them over the range of both, and there is none; what works: ranges that meet"
         )
     scale = np.float32((greatest - least) / (high - low))
     place = low - least / scale
