@@ -52,7 +52,8 @@ class Dealing(CoreOperands):
         for _ in range(free):
             self.choose(own)
         for port in range(self.ports):
-            if self.alone[port] + self.chosen[port] > self.room[self.pool_of[port]]:
+            wanted = self.alone[port] + self.chosen[port]
+            if min(wanted, self.size_of[self.scheduler_of[port]]) > self.room[self.pool_of[port]]:
                 return 0
         return 1 if self.dealt_until > self.ages else 0
 
@@ -107,7 +108,8 @@ class Dealing(CoreOperands):
                     return -1
                 self.alone[port] += 1
                 self.kept[port] += 1
-                if self.alone[port] > TOGETHER and self.dealt_until > self.ages:
+                most = min(TOGETHER, self.size_of[self.scheduler_of[port]])
+                if self.alone[port] > most and self.dealt_until > self.ages:
                     return -1
         return more if self.dealt_until == self.ages or free + more <= self.open() else -1
 
