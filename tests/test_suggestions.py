@@ -162,6 +162,12 @@ def test_machines(machine: str, names: list[str]) -> None:
     assert meant(lambda: isa_models.machine(machine)) == names
 
 
+def test_several_machines_are_no_name() -> None:
+    for call in (isa_models.machine, lambda machine: simdnn.analyze("nop", machine)):
+        with pytest.raises(InvalidArgument, match=r"machine=\['zen4', 'icx'\]; a name such as 'zen4'"):
+            call(["zen4", "icx"])  # type: ignore[operator]
+
+
 def test_what_others_call_it_is_known_here() -> None:
     """Each alias leads to names of this package alone, and is none of them itself in the list that it leads to."""
     lists = [FORMATS, caps(), MODES, attributes._POST_OPS, POST_OPS, LIBRARIES, PRIMITIVES, ARGUMENTS, MASK_NAMES]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from os import PathLike
 from pathlib import Path
 from typing import TypeVar
 
-from isa_models.errors import MachineFileError, Unimplemented, UnknownName, unknown_name
+from isa_models.errors import InvalidArgument, MachineFileError, Unimplemented, UnknownName, unknown_name
 from isa_models.gpu.platforms import Platform
 from isa_models.host.pipes import no_file
 from isa_models.intel_gpu.platforms import platform
@@ -49,7 +50,7 @@ def machine(name_or_path: str | Path | AnyMachine) -> AnyMachine:
     if isinstance(name_or_path, Machine | GpuMachine):
         return name_or_path
     if not isinstance(name_or_path, Path):
-        if made := _made_of(name := str(name_or_path)):
+        if made := _made_of(name := _text(name_or_path)):
             return made
         name_or_path = name = shipped_name(name)
         if is_gpu(name):
@@ -71,7 +72,7 @@ def cpu_machine(name_or_path: str | Path | Machine) -> Machine:
     """
     if isinstance(name_or_path, Machine):
         return name_or_path
-    text = str(name_or_path)
+    text = _text(name_or_path)
     if not isinstance(name_or_path, Path):
         if isinstance(made := _made_of(text), Machine):
             return made
@@ -91,6 +92,13 @@ def cpu_machine(name_or_path: str | Path | Machine) -> Machine:
         names = ", ".join([*machine_names(), *gpu_machine_names()])
         raise UnknownName(f"no machine file {text!r}: it is {no_file(path)}; machines that ship have names: {names}")
     return _load(lineage(path.resolve()))
+
+
+def _text(given: object) -> str:
+    """A name or a path as text; `InvalidArgument` for what is neither."""
+    if isinstance(given, str | PathLike):
+        return str(given)
+    raise InvalidArgument(f"machine={given!r:.80}; a name such as 'zen4', a path of a TOML file or a Machine is needed")
 
 
 def _made_of(name: str) -> AnyMachine | None:

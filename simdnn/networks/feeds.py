@@ -23,7 +23,8 @@ def listed_feeds(name: str, feeds: object) -> list[Mapping[str, Array]]:
     """One feed or several as a list; `InvalidArgument`, naming the argument, for what is neither."""
     found = [feeds] if isinstance(feeds, Mapping) else list(feeds) if isinstance(feeds, (list, tuple)) else []
     if not found or not all(isinstance(feed, Mapping) for feed in found):
-        raise InvalidArgument(f"{name}={feeds!r:.60}; a dict of arrays by input name, or a list of them, is needed")
+        met = f" is a {type(feeds).__name__}" if hasattr(feeds, "shape") else f"={feeds!r:.60}"
+        raise InvalidArgument(f"{name}{met}; a dict of arrays by input name, or a list of them, is needed")
     return found
 
 

@@ -234,9 +234,7 @@ def target_of(name: object, isa: object) -> tuple[Machine, frozenset[str]]:
 
     Raises `UnknownName` for a machine or ISA that doesn't exist, `InvalidArgument` for an ISA that the machine lacks.
     """
-    if not isinstance(name, Machine) and not (isinstance(name, str) or hasattr(name, "__fspath__")):
-        raise InvalidArgument(f"machine={name!r}; a name such as 'zen4', a path of a TOML file or a Machine is needed")
-    target = cpu_machine(name)  # type: ignore[arg-type]  # narrowed above: mypy doesn't follow hasattr
+    target = cpu_machine(name)  # type: ignore[arg-type]  # which refuses what is no machine
     if isa is None:
         return target, frozenset().union(*(implied(cap) for cap in target.isa))
     if not isinstance(isa, str) or isa not in caps():
