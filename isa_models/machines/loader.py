@@ -38,7 +38,7 @@ Known = TypeVar("Known", Machine, GpuMachine)
 
 @keywords
 def machine(name_or_path: str | Path | AnyMachine) -> AnyMachine:
-    """The machine of a name, of a TOML file or of a what-if's name.
+    """The machine of a name, a TOML file, or a what-if's name.
 
     A `Machine` (CPU), or a `GpuMachine` where its file names a `platform`.
 

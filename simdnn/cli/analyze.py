@@ -57,7 +57,7 @@ def add(subparsers: Any) -> None:
 
 
 def _add_choices(parser: argparse.ArgumentParser) -> None:
-    """Options that say which loop is read, how, and what is shown of it."""
+    """Options for the choice of a loop, how it is read, and what is shown."""
     parser.add_argument("--syntax", choices=("intel", "att"), help="of the text (what it shows)")
     parser.add_argument("--function", dest="symbol", metavar="NAME", help="of a text or an object file")
     parser.add_argument(

@@ -176,7 +176,7 @@ class LineSums(Protocol):
         ...
 
     def statistics(self, x: Array, centred: bool, way: str) -> tuple[Array, Array]:
-        """Means, or zeros where not `centred`, and means of squares of what is left."""
+        """Means (zeros where not `centred`), and the mean square of what is left."""
         ...
 
     def mean_of_images(self, x: Array, caps: frozenset[str], laid: bool) -> Array:

@@ -202,7 +202,7 @@ class Flows(Keeping):
         return found
 
     def others(self, demand: int, begun: int, loop: int) -> None:
-        """Make of the demand of a loop's first iteration that of each other one."""
+        """Turn the demand of a loop's first iteration into the demand of each other one."""
         share = 1.0 / (self.extent[loop] - 1)
         for place in range(self.count[demand]):
             here, there = begun * self.tensors + place, demand * self.tensors + place

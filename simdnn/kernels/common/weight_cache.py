@@ -262,7 +262,7 @@ def made_of(weights: Array, what: Hashable, make: Callable[[], Made]) -> Made:
 
 
 def keep(known: KnownWeights, what: Hashable, made: Made) -> None:
-    """Keep what was made of weights, and forget others where that is too much."""
+    """Keep what was made of weights; where that is too much, forget others."""
     with _LOCK:
         known.add(what, made)
         if _known.get(known.look) is known:  # type: ignore[arg-type]  # what has no look is nowhere

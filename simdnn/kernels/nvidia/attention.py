@@ -246,7 +246,7 @@ class FlashAttention:
 
     @property
     def bare(self) -> int:
-        """Bytes of queries and of the first block of keys, for which the first product waits, and of what is stored."""
+        """Bytes that nothing hides: queries and first keys, awaited by the first product, and stored outputs."""
         rows = min(self.problem.lq, self.tile.rows)
         return self.tile.size * (2 * (rows + self.tile.keys) + rows * fmt(self.problem.dst).bits // 8)
 

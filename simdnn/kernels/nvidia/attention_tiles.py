@@ -67,7 +67,7 @@ ONE_PART_TILES = _tiles((32, 64, 128, 4), (64, 64, 128, 4), (96, 64, 64, 4), (12
 
 
 def name_of(machine: GpuMachine, unit: str, split: bool = False) -> str:
-    """The name of the kernel that multiplies by a unit, or that of parts of the keys."""
+    """The name of the kernel that multiplies by a unit, with all keys at once or in parts."""
     return f"{NAME}:{machine.platform.name}_{unit}{'_split' * split}"
 
 

@@ -54,8 +54,8 @@ def in_registers(product: Product, columns: int, most: int = WIDEST) -> PanelBlo
 
 
 def over_lines(product: Product, columns: int, waits: Waits) -> PanelBlocks | None:
-    """Tiles of several lines of outputs, which then wait for each vector of weights once, where registers hold those of
-    two lines at least.
+    """Tiles of several output lines, which share one wait for each vector of weights; None where registers hold fewer
+    than two lines.
     """
     c = product.conv
     for lines in range(min(c.oh, _HIGHEST // c.ow), 1, -1):

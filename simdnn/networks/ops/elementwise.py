@@ -106,7 +106,7 @@ def unary(k: Kernels, node: Node, x: Array) -> Array:
 
 
 def formula_of(k: Kernels, op: str, own: Formula | None = None) -> Formula:
-    """The formula of an operator, or that of a library that runs models."""
+    """The formula of an operator; a library that runs models may have its own."""
     library, plain = k.target.library, own or _UNARY[op]
     return library.functions.get(op, plain) if library is not None and k.runs_models else plain
 

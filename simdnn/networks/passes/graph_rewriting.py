@@ -15,7 +15,7 @@ Shapes = Mapping[str, tuple[int | str, ...]]  # of values, as far as a model say
 
 
 class Rewriting:
-    """`nodes` by the first value that each makes; those of the graph in its order, and those that stand in for them."""
+    """`nodes` by the first value that each makes: the graph's own, in its order, and their replacements."""
 
     def __init__(self, graph: Graph, kept: Sequence[str], shapes: Shapes) -> None:
         self.graph, self.shapes = graph, shapes
@@ -31,7 +31,7 @@ class Rewriting:
         self.kept = {port.name for port in graph.outputs} | set(kept) | inside
 
     def rewritten(self, unread: Sequence[str] = ()) -> Graph:
-        """The graph of the nodes that are left, less those of operators `unread` that nobody reads."""
+        """The graph of the nodes that are left; a node of the operators `unread` goes where nobody reads it."""
         names = (name for node in self.graph.nodes for name in (*self.ahead.get(first_of(node), ()), first_of(node)))
         left = [self.nodes[name] for name in names if name in self.nodes]
         read = self.kept | {name for node in left for name in node.inputs}
@@ -51,7 +51,7 @@ class Rewriting:
         return self.put(node)
 
     def readers(self, name: str) -> list[Node]:
-        """The nodes that read a value, those of the graph that are left."""
+        """The nodes that read a value and are left."""
         return [self.nodes[each] for each in self.reading.get(name, []) if each in self.nodes]
 
     def only_reader(self, name: str) -> Node | None:
