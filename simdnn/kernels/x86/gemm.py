@@ -338,7 +338,7 @@ class Gemm:
         return self.plan.inputs(parameters, lambda values: pack.per_channel(values, self.blocks.layout))
 
     def saturating(self) -> tuple[Saturating, ...]:
-        """What may saturate: pairs of products, and their sums where these stay in 16 bits."""
+        """Steps that may saturate: pairs of products, and their sums where these stay in 16 bits."""
         dot = self.product.dot
         pairs = Saturating("pair", "vpmaddubsw", partial(self.counting, COUNT), partial(self.summing, MADDUBS))
         sums = Saturating("sum", "vpaddsw", partial(self.counting, COUNT_SUMS), partial(self.summing, dot))
