@@ -52,9 +52,8 @@ class FewBits(DequantizedProducts):
         blocked = block >= 16 and block & (block - 1) == 0 and axis == 0
         if codes.ndim != 2 or label(codes.dtype) not in _CODES or scale.dtype != np.float32:
             return None
-        if self.shared(weights.inputs[1]) or self.of_bytes(node.inputs[0]) or self.crowded(node.outputs[0]):
-            return None
-        if self.uses(weights.inputs[0]) > 1:
+        shared = self.shared(weights.inputs[1]) or self.several_read(weights.inputs[0])
+        if shared or self.of_bytes(node.inputs[0]) or self.crowded(node.outputs[0]):
             return None
         added = self.added_to(node) if node.op == "MatMul" else None  # which makes a Gemm of it before
         behind = node.outputs[0] if added is None else first_of(self.readers(node.outputs[0])[0])

@@ -62,6 +62,10 @@ class Rewriting:
         """How many nodes, and outputs of the model, read a value."""
         return len(self.reading.get(name, [])) + (name in self.kept)
 
+    def several_read(self, name: str) -> bool:
+        """Whether more than one node reads a value by now."""
+        return sum(name in reader.inputs for reader in self.readers(name)) > 1
+
     def alone(self, name: str, op: str) -> Node | None:
         """The node of ONNX's operator `op` that makes a value which one node alone reads."""
         node = self.nodes.get(name)

@@ -78,7 +78,8 @@ class _Rewriting(FewBits):
         for name in list(self.nodes):
             self.to_unsigned(name)
         for node in list(self.nodes.values()):
-            if node.domain == DOMAIN and node.op == "QMatMul" and self.shared(node.inputs[4]):
+            stored = node.domain == DOMAIN and node.op == "QMatMul"
+            if stored and (self.shared(node.inputs[4]) or self.several_read(node.inputs[3])):
                 node = self.put(replace(node, attributes={**node.attributes, "shared": 1}))
             if node.domain == DOMAIN and node.op in ("QConv", "QMatMul"):
                 node = self.selected(self.with_quantizers(node))
