@@ -58,7 +58,6 @@ class Variant:
 
 GROUP = 128
 
-
 WIDE = (
     Variant("f32", "avx512_core", "f32", "f32", "f32"),
     Variant("bf16", "avx512_core_bf16", "bf16", "bf16", "f32"),
@@ -106,14 +105,15 @@ CONVOLUTIONS = {
 }
 
 
-def problems() -> Iterator[tuple[str, Variant, Problem]]:
-    """The cases that are measured: shape, variant, problem."""
-    for m, n, k, variants in GEMMS:
+def problems(target: Machine) -> Iterator[tuple[str, Variant, Problem]]:
+    """The cases that are measured on a machine: shape, variant, problem. Without AVX-512 it has AVX2's at all shapes."""
+    wide = target.supports("avx512_core")
+    for m, n, k, variants in GEMMS if wide else [(*shape, NARROW) for shape in dict.fromkeys(g[:3] for g in GEMMS)]:
         for v in variants:
             problem = MatmulProblem(m, n, k, v.src, v.weights, Epilogue(v.dst), decompression=v.decompression)
             yield f"{m}x{k}x{n}", v, problem
     for name, (ic, size, oc, taps, stride, pad) in CONVOLUTIONS.items():
-        for v in WIDE + NEWER:
+        for v in WIDE + NEWER if wide else NARROW:
             yield (
                 name,
                 v,
@@ -125,7 +125,7 @@ def problems() -> Iterator[tuple[str, Variant, Problem]]:
 
 def wanted(target: Machine, only: str) -> list[tuple[str, Variant, Problem]]:
     """Problems of kernels that a machine has whose shape and kernel hold `only`."""
-    found = (item for item in problems() if only in f"{item[0]} {item[1].name}")
+    found = (item for item in problems(target) if only in f"{item[0]} {item[1].name}")
     return [item for item in found if target.supports(_kind(*item[1:]).isa)]
 
 
