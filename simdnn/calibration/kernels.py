@@ -106,7 +106,7 @@ CONVOLUTIONS = {
 
 
 def problems(target: Machine) -> Iterator[tuple[str, Variant, Problem]]:
-    """The cases that are measured on a machine: shape, variant, problem. Without AVX-512 it has AVX2's at all shapes."""
+    """The cases that are measured on a machine: shape, variant, problem. Without AVX-512 AVX2 has all shapes."""
     wide = target.supports("avx512_core")
     for m, n, k, variants in GEMMS if wide else [(*shape, NARROW) for shape in dict.fromkeys(g[:3] for g in GEMMS)]:
         for v in variants:

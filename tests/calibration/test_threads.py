@@ -79,8 +79,9 @@ def test_a_processor_shares_a_core_with_itself() -> None:
 def test_a_team_computes_what_the_engine_does(size: int) -> None:
     """Several threads on one processor, so that any host can."""
     cpu = min(os.sched_getaffinity(0))
-    shape, variant, problem = next(item for item in kernels.problems() if item[1].name == "int8 exact avx2")
-    kernel, _ = kernels.build(machine("zen4"), variant, problem)
+    target = machine("zen4")
+    shape, variant, problem = next(item for item in kernels.problems(target) if item[1].name == "int8 exact avx2")
+    kernel, _ = kernels.build(target, variant, problem)
     buffers = kernels.inputs(kernel, problem)
     given = {t.name: buffers[t.name] for t in kernel.program.tensors if t.kind == "input"}
     expected = numerics.run(kernel.program, given)

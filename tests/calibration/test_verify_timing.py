@@ -63,7 +63,7 @@ def test_a_core_that_is_never_quiet(
 
 @pytest.mark.skipif(not sampler.available() or "avx2" not in host_caps(), reason="runs an AVX2 kernel")
 def test_one_row() -> None:
-    shape, variant, problem = next(item for item in kernels.problems() if item[1].name == "f32 avx2")
+    shape, variant, problem = next(item for item in kernels.problems(machine("zen4")) if item[1].name == "f32 avx2")
     row: dict[str, Any] = kernels.row(machine("zen4"), shape, variant, problem, 1)
     assert row["predicted"] > 0 and row["measured"] > 0
 
@@ -74,3 +74,10 @@ def test_rows_are_of_kernels_that_the_machine_has(name: str, has: set[str]) -> N
     newer = {variant.name for variant in kernels.NEWER}
     found = {variant.name for _, variant, _ in kernels.wanted(machine(name), "64x64x64")}
     assert found & newer == has and "f32" in found
+
+
+def test_without_avx512_all_shapes_are_timed_under_avx2() -> None:
+    """A Zen 3 has single rows, long sums and convolutions too, not the two sizes alone that stand beside wider ones."""
+    names = {variant.name for variant in kernels.NARROW}
+    for shape in ("1x768x3072", "16x8192x8192", "conv1"):
+        assert {variant.name for _, variant, _ in kernels.wanted(machine("zen3"), shape)} == names
