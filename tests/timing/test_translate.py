@@ -136,7 +136,7 @@ QUEUED = [
 
 
 @examples(25)
-@given(streams(), st.sampled_from(("zen4", "icx", "skx", "spr")))
+@given(streams(), st.sampled_from(("zen4", "zen3", "icx", "skx", "spr")))
 @example(QUEUED, "zen3")
 def test_the_core_model_runs_alike_in_python(body: list[Step], name: str) -> None:
     target = machine(name)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 import statistics
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
+from isa_models.machines.loader import cpu_machine as machine
 from tests.loops import cycles_of, recorded
 
 cycles = functools.partial(cycles_of, "zen3")
@@ -157,3 +160,14 @@ def test_alus_are_dealt_out_to_groups(pattern: str, measured: float) -> None:
     line = {"a": "lea {}, [rdx+rdx]", "i": "imul {}, rdx, 3", "z": "vxorps xmm0, xmm0, xmm0"}
     lines = [line[one].format(f"r{8 + place % 8}") for place, one in enumerate(pattern)]
     assert cycles(lines) == pytest.approx(measured, rel=0.01)
+
+
+def test_what_no_group_has_alus_for_goes_alone(tmp_path: Path) -> None:
+    """A row of more operations on one ALU than it has entries: it waits until nothing else does, and queues."""
+    uops = [["ALU1"]] * 30
+    row = {"mnemonic": "imul", "form": "r64,r64,i32", "latency": 3, "slots": 6, "uops": uops}
+    told = ", ".join(f"{key} = {json.dumps(value)}" for key, value in row.items())
+    path = tmp_path / "wide.toml"
+    head = 'base = "zen3"\nname = "wide"\n[instructions]\n'
+    path.write_text(f'{head}rows = [{{{told}, source = "a test", confidence = "estimated"}}]\n')
+    assert cycles_of(machine(str(path)), ["imul r8, r9, 3000"]) == pytest.approx(31, abs=1)

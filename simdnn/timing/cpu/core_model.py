@@ -13,13 +13,12 @@ import math
 from simdnn.timing.cpu.banks import BY_PLACE, MODE_SEEN
 from simdnn.timing.cpu.core_nodes import LOW, PORTS
 from simdnn.timing.cpu.core_state import COMMIT, NODES, NOWHERE, OPERATION, UNKNOWN
-from simdnn.timing.cpu.dealing import Dealing
+from simdnn.timing.cpu.dealing import AHEAD, Dealing
 from simdnn.timing.cpu.schedulers import NO_PLACE, NO_PORT
 from simdnn.timing.cpu.steps import OWN_WAY, STORED, THIRD
 from simdnn.timing.translate import Floats, Ints
 
 FAR = 1 << 60  # a cycle that never comes
-AHEAD = 62  # cycles in which the results of a port are noted, no more than an integer has bits
 PAIRS = 2  # ops of a group that are dispatched as two: measured on cores of six slots, all that others have room for
 STALLED = 500_000  # cycles without a retirement, more than any row that the schema allows can take
 

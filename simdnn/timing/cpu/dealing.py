@@ -22,7 +22,7 @@ from simdnn.timing.translate import Ints
 WAITED_SEEN = 2  # cycles until the choice knows what waits at a port
 CYCLES = 4  # that are remembered: more than that, a power of two
 PASSES = 3  # younger operations that pass one whose result would come together with another's
-RESULTS_NOTED = 40  # cycles of results that a number has bits for
+AHEAD = 62  # cycles in which the results of a port are noted, no more than an integer has bits
 TOGETHER = 2  # operations of a group that one port takes if they run on no other
 
 
@@ -48,6 +48,8 @@ class Dealing(CoreOperands):
         free = self.plan(self.total)
         if self.dealt_until < self.total:  # anew, without what did not fit
             free = self.plan(self.dealt_until)
+        if self.dealt_until == self.retired:  # no group has it, though nothing waits: it goes alone, and queues
+            self.dealt_until += 1
         own = 1 if self.open() - self.taken_beside() >= free else 0
         for _ in range(free):
             self.choose(own)
@@ -177,10 +179,8 @@ class Dealing(CoreOperands):
     def meets_result(self, port: int, node: int) -> int:
         """Whether the result of an operation would come from its port together with one that is under way."""
         row = self.row(node)
-        passed = self.cycle - self.results_from[port]
-        if self.uops[row] > 1 or passed >= RESULTS_NOTED:
-            return 0
-        return self.results[port] >> passed + int(self.latency[row]) & 1
+        ahead = self.cycle - self.results_from[port] + int(self.latency[row])
+        return 0 if self.uops[row] > 1 or ahead >= AHEAD else self.results[port] >> ahead & 1
 
     def let_pass(self, port: int) -> int:
         """Put those aside whose results would come together with others: how many, -1 where the port rests."""
