@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -108,7 +107,7 @@ def native_call(
     read, memory = operands[-1], ""
     # Of what narrows, AT&T's names do not tell how many bytes are read.
     widens = read.lanes * read.format.bits <= lanes * bits
-    if as_written and read.address and widens and _reads_memory(definition.mnemonic(width)):
+    if as_written and read.address and widens and definition.memory == "load":
         memory = f"ptr elementtype({read.type}) {read.address}"
     operands = [v if v.lanes * v.format.bits in _WIDTHS else v.pad(128 // v.format.bits) for v in operands]
     key = definition.name, definition.function, width, least, tuple(immediates.items()), bool(memory)
@@ -186,14 +185,3 @@ def _exists(mnemonic: str) -> bool:
     (True, False)
     """
     return hasattr(iced_x86.Mnemonic, mnemonic.upper())
-
-
-@functools.cache
-def _reads_memory(mnemonic: str) -> bool:
-    """Whether the last operand of an instruction on vectors may lie in memory.
-
-    >>> _reads_memory("vpmovsxbw"), _reads_memory("vpblendvb")
-    (True, False)
-    """
-    reads = re.compile(rf"E?VEX_{mnemonic.upper()}_\w*M\d+(B\d+)?(_IMM8|_ER|_SAE)*")
-    return any(reads.fullmatch(code) for code in vars(iced_x86.Code))

@@ -142,3 +142,16 @@ def test_an_instruction_that_is_timed_reads_memory_itself_where_the_program_says
         for engine, native in (("compiled", "always"), ("reference", True))
     )
     assert (met == expected).all()
+
+
+def test_an_instruction_whose_memory_form_only_some_hosts_have_reads_a_register() -> None:
+    """`vpslld ymm, m256, imm8` has no VEX encoding: under AVX2 alone the process would end at it."""
+    result, read = Register("r", "u32", 8), Memory("src", Affine(), "u32", 8)
+    body = (
+        Op("vpslld", result, (read,), immediates=(("imm", 3),)),
+        Op("vmovdqu", replace(read, tensor="dst"), (result,)),
+    )
+    tensors = Tensor("src", "u32", 8), Tensor("dst", "u32", 8, "output")
+    program = verify(Program("reads.none", "avx512_core", tensors, (Loop("i", 1, body),)))
+    text = _Stage(program, frozenset({"avx2"}), "s", program.body[0], True, (), always=True).text
+    assert '"vpslld ' in text and '*m"' not in text
