@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import io
 import os
 import re
 import signal
@@ -45,8 +46,8 @@ class _Assembler:
         if (process := self.process) is not None:
             process.returncode = 0
             for file in (process.stdin, process.stdout, self.complaints):
-                if file is not None:
-                    file.close()
+                if isinstance(file, io.BufferedIOBase):  # whose own lock another thread of the parent may have held
+                    file.raw.close()
         self.process = self.complaints = None
 
     def close(self) -> None:
