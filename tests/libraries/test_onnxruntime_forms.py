@@ -133,3 +133,15 @@ def test_models_that_it_does_not_load() -> None:
             assert (
                 net.run({"x": zeros(1, 1, 3, 3)}, machine="hsw", dispatch="onnxruntime").outputs["y"][0, 0, 0, 0] == 0.5
             )
+
+
+@pytest.mark.parametrize("perm", [[0, 1], [1, 0]])
+def test_a_product_is_turned_where_a_transpose_behind_it_turns(perm: list[int]) -> None:
+    helper, weights = onnx.helper, np.arange(4, dtype=np.float32).reshape(2, 2)
+    nodes = [helper.make_node("Gemm", ["x", "w"], ["g"]), helper.make_node("Transpose", ["g"], ["y"], perm=perm)]
+    ports = [helper.make_tensor_value_info("x", 1, (2, 2))]
+    tensors = [onnx.numpy_helper.from_array(weights, "w")]
+    graph = helper.make_graph(nodes, "g", ports, [onnx.ValueInfoProto(name="y")], tensors)
+    net = simdnn.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10))
+    found = net.run({"x": np.eye(2, dtype=np.float32)}, machine="hsw", dispatch="onnxruntime").outputs["y"]
+    assert found.tolist() == weights.transpose(perm).tolist()

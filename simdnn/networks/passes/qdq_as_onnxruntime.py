@@ -229,7 +229,7 @@ class _Rewriting(FewBits):
         if node.op != "Gemm" or node.domain or any(node.inputs[2:]):
             return None
         last = self.only_reader(first_of(node))
-        if last is None or last.op != "Transpose" or last.domain:
+        if last is None or last.op != "Transpose" or last.domain or last.integers("perm", [1, 0]) != [1, 0]:
             return None
         turns = {f"trans{side}": 1 - node.integer(f"trans{other}", 0) for side, other in ("AB", "BA")}
         del self.nodes[first_of(node)]
