@@ -11,7 +11,7 @@ _LISTED = re.compile(r"([0-9a-f]+:)\s+((?:[0-9a-f]{2} )*[0-9a-f]{2}\s\s+|)([a-z{
 _HEAD = re.compile(r"[0-9a-f]{8,16} <.+>:")
 #: --stdio2 and the terminal's page: an address stands where a branch goes to alone, an arrow at a branch, and code in
 #: one column
-_PAGE = re.compile(r"\s*(?:\d+\.\d+)?\s*│?\s*(?:([0-9a-f]+):)?\s*[↑↓←→]?\s+")
+_PAGE = re.compile(r"\s*(?:\d+\.\d+\s*)?(?:│\s*)?(?:([0-9a-f]+):\s*)?(?:[↑↓←→]\s*)?(?<=\s)")
 _ARROW = re.compile(r"[^↑↓←→]*[↑↓←→]\s+")
 _BRANCH = re.compile(r"(j[a-z]+|loopn?[ez]?)(\s+)([0-9a-f]+)(?:\s+<.*>)?")
 
