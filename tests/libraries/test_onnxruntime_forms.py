@@ -145,3 +145,21 @@ def test_a_product_is_turned_where_a_transpose_behind_it_turns(perm: list[int]) 
     net = simdnn.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10))
     found = net.run({"x": np.eye(2, dtype=np.float32)}, machine="hsw", dispatch="onnxruntime").outputs["y"]
     assert found.tolist() == weights.transpose(perm).tolist()
+
+
+def test_the_last_of_three_pairs_moves_before_they_are_one() -> None:
+    """As onnxruntime 1.32.0 has it: its own numbers stand behind the Transpose, those of all three ahead of it."""
+    helper, from_array = onnx.helper, onnx.numpy_helper.from_array
+    pairs, nodes, behind = [(0.04, 1), (0.02, 1), (0.04, 0)], [], "x"
+    for i in range(len(pairs)):
+        nodes.append(helper.make_node("QuantizeLinear", [behind, f"s{i}", f"z{i}"], [f"q{i}"]))
+        nodes.append(helper.make_node("DequantizeLinear", [f"q{i}", f"s{i}", f"z{i}"], [behind := f"d{i}"]))
+    nodes += [helper.make_node("Transpose", [behind], ["t"]), helper.make_node("Neg", ["t"], ["y"])]
+    tensors = [from_array(np.array(scale, np.float32), f"s{i}") for i, (scale, _) in enumerate(pairs)]
+    tensors += [from_array(np.array(zero, np.uint8), f"z{i}") for i, (_, zero) in enumerate(pairs)]
+    ports = [helper.make_tensor_value_info("x", 1, (1, 5))]
+    graph = helper.make_graph(nodes, "g", ports, [onnx.ValueInfoProto(name="y")], tensors)
+    net = simdnn.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9))
+    x = np.array([[0.03, 0.29, 1.01, 3.33, 5.2]], np.float32)
+    found = net.run({"x": x}, machine="hsw", dispatch="onnxruntime").outputs["y"]
+    assert found.reshape(-1) == pytest.approx([-0.04, -0.28, -1.0, -3.32, -5.08], rel=1e-6)

@@ -1,9 +1,10 @@
 """Quantizers that onnxruntime moves as it loads a model, before it looks for operators on integers.
 
 Two pairs of QuantizeLinear and DequantizeLinear in a row become one, over the range that both have
-(`DoubleQDQPairsRemover`). Behind a node that only moves elements, a dequantized value is quantized and dequantized
-again; ahead of one that a QuantizeLinear reads, a value is (`QDQPropagation`). So a product has its quantizers beside
-it although a Reshape, a Transpose, a Slice or a MaxPool stands between.
+(`DoubleQDQPairsRemover`); that one and a third become one after quantizers have moved. Behind a node that only moves
+elements, a dequantized value is quantized and dequantized again; ahead of one that a QuantizeLinear reads, a value is
+(`QDQPropagation`). So a product has its quantizers beside it although a Reshape, a Transpose, a Slice or a MaxPool
+stands between.
 """
 
 from __future__ import annotations
@@ -61,13 +62,13 @@ class _MovedQuantizers:
         self.stand_ins: dict[str, str] = {}
 
     def run(self) -> Graph:
-        for node in self.graph.nodes:
-            if node.op == "DequantizeLinear" and first_of(node) in self.nodes:
-                self.of_two_pairs(first_of(node))
+        self.merged()
         for op, move in (("DequantizeLinear", self.forwards), ("QuantizeLinear", self.backwards)):
             for node in [node for node in self.nodes.values() if node.op == op]:
                 if not node.domain and len(node.inputs) > 1 and self.numbers(node) is not None:
                     move(node)
+        while self.merged():
+            pass
         order = [first_of(node) for node in self.graph.nodes if first_of(node) in self.nodes]
         nodes = [node for name in order for node in (self.nodes[name], *self.ahead.get(name, ()))]
         return replace(self.graph, nodes=tuple(nodes), constants={**self.graph.constants, **self.added})
@@ -88,20 +89,30 @@ class _MovedQuantizers:
         return scale.reshape(-1)[0], (zero[0] if zero else np.zeros((), np.uint8)).reshape(())
 
     # -- two pairs ------------------------------------------------------------------------------------------------
-    def of_two_pairs(self, name: str) -> None:
-        """The first and the last of two pairs whose middle is a DequantizeLinear, of bytes that have one type."""
+    def merged(self) -> bool:
+        """Make one of two pairs wherever they are in a row; a pair that was made is left as it is. Whether one was."""
+        made: set[str] = set()
+        for node in self.graph.nodes:
+            if node.op == "DequantizeLinear" and first_of(node) in self.nodes and first_of(node) not in made:
+                made.add(self.of_two_pairs(first_of(node)))
+        return any(made)
+
+    def of_two_pairs(self, name: str) -> str:
+        """The first and the last of two pairs whose middle is a DequantizeLinear, of bytes that have one type: what the
+        last makes; "" where there are none.
+        """
         back = self.nodes[name]
         first = self.nodes.get(back.inputs[0])
         again = self.only_reader(name, "QuantizeLinear")
         last = None if again is None else self.only_reader(first_of(again), "DequantizeLinear")
         if first is None or again is None or last is None or first.op != "QuantizeLinear":
-            return
+            return ""
         if self.only_reader(first_of(first)) is not back or any(len(n.inputs) < 3 for n in (first, back, again, last)):
-            return
+            return ""
         pairs = [self.numbers(node) for node in (first, back, again, last)]
         one, two = (self.alike(*pairs[at : at + 2]) for at in (0, 2))
         if one is None or two is None or one[1].dtype != two[1].dtype or one[1].dtype not in BYTES:
-            return
+            return ""
         if self.alike(one, two) is None:
             scale, zero = _common_range(one, two)
             held = tuple(f"{first_of(first)}, {part}" for part in ("scale of both", "zero point of both"))
@@ -113,6 +124,7 @@ class _MovedQuantizers:
         self.nodes[first_of(last)] = replace(last, inputs=(first_of(first), *last.inputs[1:]))
         self.readers[first_of(first)] = [first_of(last)]
         del self.nodes[name], self.nodes[first_of(again)]
+        return first_of(last)
 
     @staticmethod
     def alike(
