@@ -2,8 +2,9 @@
 
 The core is one class that grows by idea, each over the one before: `schedulers` (where uops wait), `banks` (two of them
 behind a queue), `core_state` (the core, its stream, its windows), `core_nodes` (when a value is ready), `core_memory`
-(loads and stores), `core_operands` (where operands come from), and here the stages of a cycle. All are written in the
-part of Python that `translate` compiles; `core_run` prepares the arrays and calls it.
+(loads and stores), `core_operands` (where operands come from), `dealing` (which ALUs a group's operations get),
+`group_room` (what a group needs to be taken), and here the stages of a cycle. All are written in the part of Python
+that `translate` compiles; `core_run` prepares the arrays and calls it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import math
 from simdnn.timing.cpu.banks import BY_PLACE, MODE_SEEN
 from simdnn.timing.cpu.core_nodes import LOW, PORTS
 from simdnn.timing.cpu.core_state import COMMIT, NODES, NOWHERE, OPERATION, UNKNOWN
-from simdnn.timing.cpu.dealing import AHEAD, Dealing
+from simdnn.timing.cpu.dealing import AHEAD
+from simdnn.timing.cpu.group_room import GroupRoom
 from simdnn.timing.cpu.schedulers import NO_PLACE, NO_PORT
 from simdnn.timing.cpu.steps import OWN_WAY, STORED, THIRD
 from simdnn.timing.translate import Floats, Ints
@@ -23,7 +25,7 @@ PAIRS = 2  # ops of a group that are dispatched as two: measured on cores of six
 STALLED = 500_000  # cycles without a retirement, more than any row that the schema allows can take
 
 
-class CoreModel(Dealing):
+class CoreModel(GroupRoom):
     """One run over `turns` times `size` ops; `advance` executes one cycle."""
 
     sent: Ints  # where the uops of the op that is renamed have gone
@@ -386,60 +388,6 @@ class CoreModel(Dealing):
                 return
             if self.microcode > 0 and self.slots[row] >= self.microcode:
                 return
-
-    def least_left(self, row: int) -> int:
-        """Slots that a group must have left for an op to come into it: all that it takes, a whole group for microcode.
-
-        Measured on a Zen 4; cores without `microcode` split ops over groups.
-        """
-        if self.microcode == 0:
-            return 1
-        return self.dispatch_slots if self.slots[row] >= self.microcode else min(self.slots[row], self.dispatch_slots)
-
-    def has_registers_for_group(self) -> int:
-        """Whether masks and vectors that the next group makes find registers; it waits as a whole (read on a Zen 4)."""
-        masks, vectors, slots = self.mask_room, self.vector_room, self.dispatch_slots
-        if min(masks, vectors) >= slots or self.ages == self.retired:
-            return 1
-        slots, age = slots + self.partial, self.ages
-        while age < self.total:
-            row = self.row_of[age % self.size]
-            masks -= self.masks[row]
-            vectors -= self.vectors[row]
-            slots -= self.slots[row]
-            if slots < 0:
-                return 1
-            if min(masks, vectors) < 0:
-                return 0
-            age += 1
-        return 1
-
-    def has_store_queue_for_group(self) -> int:
-        """Whether the stores of the next group find places in the queue, where groups wait as a whole."""
-        if self.by_lanes == 0 or self.store_room >= self.dispatch_slots:
-            return 1
-        stores, slots, age = self.store_room, self.dispatch_slots + self.partial, self.ages
-        while age < self.total:
-            row = self.row_of[age % self.size]
-            slots -= self.slots[row]
-            if slots < 0:
-                return 1
-            if self.store_tensor[row] != NOWHERE:
-                stores -= self.store_entries[row]
-            if stores < 0:
-                return 0
-            age += 1
-        return 1
-
-    def can_take(self, row: int) -> int:
-        """Whether reorder buffer, load and store queue, and the schedulers can take an op."""
-        if self.rob_room < min(self.slots[row], self.dispatch_slots) and self.retired < self.ages:
-            return 0
-        if self.load_tensor[row] != NOWHERE and self.load_room == 0:
-            return 0
-        if self.store_tensor[row] != NOWHERE and self.store_room < self.store_entries[row]:
-            return 0
-        return self.has_room(self.first_wanted[row], self.wanted[row])
 
     def rename(self, row: int, place: int) -> None:
         """Make the nodes of an op, tie them to their producers, send its uops on, and name its results."""
