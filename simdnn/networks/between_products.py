@@ -138,7 +138,7 @@ class KernelsBetween:
         values: Values | None = None,
         source: Array | None = None,
     ) -> Array:
-        """ImageWindows of a padded nchw `source`; `counts` (oh, ow) divide means; `values` as in `map`."""
+        """Results of a pooling over the `padded` images, nchw; `counts` (oh, ow) divide means; `values` as in `map`."""
         run = self.called("pool", pooling, problem)
         shape = (problem.mb, problem.c, problem.oh, problem.ow)
         if not self.values:
