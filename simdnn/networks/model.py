@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -127,6 +127,14 @@ class Graph(Alike):
             known.update(node.outputs)
         found.update((port.name, None) for port in self.outputs if port.name not in known)
         return tuple(found)
+
+
+def read_elsewhere(graph: Graph, kept: Iterable[str] = ()) -> set[str]:
+    """Values that more than a graph's own nodes read, so that a rewriting leaves them: its outputs, those named in
+    `kept`, and those that a control-flow body reads.
+    """
+    inside = {name for node in graph.nodes for body in subgraphs(node) for name in body.outer}
+    return {port.name for port in graph.outputs} | inside | set(kept)
 
 
 def subgraphs(node: Node) -> list[Graph]:

@@ -129,7 +129,8 @@ def transfers(
     whole = parts(within, tree.line_bytes) if within else None
     forms = _forms(program)
     kind = _kind_of(forms)
-    fetched = Fetched(tree, machine.caches, cold, whole, _tensors_of(program, forms.apart))
+    apart = _tensors_of(program, forms.apart)
+    fetched = Fetched(tree, machine.caches, cold, whole, apart)
     rows, spacing = TileRows(program, machine) if kind.tiles else None, Spacing(program, machine)
     ghz = machine.frequency.ghz(*kind)
     levels = (
@@ -138,7 +139,8 @@ def transfers(
         _dram(machine, ghz, fetched),
     )
     ahead, columns = _ahead(program, forms.fetching), walked(program)
-    kinds = _kinds(program, machine, forms, columns, ahead, spacing)
+    known = dict.fromkeys(columns, WALKED) | dict.fromkeys(apart, APART)
+    kinds = _kinds(program, machine, forms, kind, known, ahead, spacing)
     loading, tiled = (rows.loading, program) if rows else (0.0, None)
     return Transfers(levels, fetched, kinds, ahead, kind, loading, tiled, columns)
 
@@ -175,14 +177,14 @@ def _kinds(
     program: Program,
     machine: Machine,
     forms: _FormsMet,
-    columns: Collection[str],
+    kind: KindOfCode,
+    known: Mapping[str, int],
     ahead: Collection[str],
     spacing: Spacing,
 ) -> dict[str, int]:
-    """Tensors that are told apart, with their kinds: of several the last one that is added."""
-    kind, asked = _kind_of(forms), _tensors_of(program, forms.asking)
-    kinds = dict.fromkeys(columns, WALKED) | dict.fromkeys(_tensors_of(program, forms.apart), APART)
-    kinds |= dict.fromkeys(asked, ASKED)
+    """Tensors that are told apart, with their kinds, the `known` ones among them: of several the last that is added."""
+    asked = _tensors_of(program, forms.asking)
+    kinds = {**known, **dict.fromkeys(asked, ASKED)}
     widest = _WIDE if "avx512_core" in machine.isa else _NARROW
     if kind.bits == widest and not kind.tiles and any([c.exposed_streamed != c.exposed for c in machine.caches]):
         long = streamed(program, LONG * machine.core.reorder_buffer).difference(ahead)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from simdnn.networks.model import RANDOM, Graph, Node, subgraphs
+from simdnn.networks.model import RANDOM, Graph, Node, read_elsewhere, subgraphs
 
 
 def once(graph: Graph, kept: Sequence[str] = ()) -> Graph:
@@ -15,8 +15,7 @@ def once(graph: Graph, kept: Sequence[str] = ()) -> Graph:
 
     Outputs of the graph, values named in `kept`, and those that a control-flow body reads stay.
     """
-    inside = {name for node in graph.nodes for body in subgraphs(node) for name in body.outer}
-    held = {port.name for port in graph.outputs} | set(kept) | inside
+    held = read_elsewhere(graph, kept)
     names: dict[str, str] = {}
     first: dict[Hashable, Node] = {}
     left = []

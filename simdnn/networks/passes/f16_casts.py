@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from isa_models import Unimplemented
-from simdnn.networks.model import RANDOM, Graph, Node, subgraphs
+from simdnn.networks.model import RANDOM, Graph, Node, read_elsewhere, subgraphs
 from simdnn.networks.ops.registry import MICROSOFT
 from simdnn.networks.passes.element_types import Kinds, formal_types, kinds_of
 from simdnn.networks.passes.f16_steps import with_bodies
@@ -112,8 +112,7 @@ class _Casting:
     def __init__(self, graph: Graph, fixed: set[str], kept: Sequence[str], outer: Kinds) -> None:
         self.graph, self.fixed, self.outer, self.kinds = graph, fixed, outer, kinds_of(graph, outer)
         self.fixed |= graph.constants.keys() - {port.name for port in graph.inputs}  # those of bodies among them
-        self.held = {port.name for port in graph.outputs} | set(kept)
-        self.held |= {name for node in graph.nodes for inner in subgraphs(node) for name in inner.outer}
+        self.held = read_elsewhere(graph, kept)
         self.maker = {name: node for node in graph.nodes for name in node.outputs if name not in fixed}
         self.readers: dict[str, list[Node]] = {}
         for node in graph.nodes:

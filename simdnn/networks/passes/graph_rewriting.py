@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from isa_models.readings.arrays import Array
-from simdnn.networks.model import Graph, Node, subgraphs
+from simdnn.networks.model import Graph, Node, read_elsewhere
 from simdnn.networks.passes.qdq import constants_of
 
 Shapes = Mapping[str, tuple[int | str, ...]]  # of values, as far as a model says them: open sizes by name, or ""
@@ -27,8 +27,7 @@ class Rewriting:
         self.constants = constants_of(graph)
         self.added: dict[str, Array] = {}
         self.ahead: dict[str, list[str]] = {}  # first outputs of new nodes that belong ahead of one of the graph's
-        inside = {n for node in graph.nodes for g in subgraphs(node) for n in g.outer}
-        self.kept = {port.name for port in graph.outputs} | set(kept) | inside
+        self.kept = read_elsewhere(graph, kept)
 
     def rewritten(self, unread: Sequence[str] = ()) -> Graph:
         """The graph of the nodes that are left; a node of the operators `unread` goes where nobody reads it."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from isa_models import Unimplemented
 from isa_models.readings.arrays import Array
-from simdnn.networks.model import Graph, Node, subgraphs
+from simdnn.networks.model import Graph, Node, read_elsewhere
 from simdnn.networks.passes.graph_rewriting import first_of
 from simdnn.networks.passes.qdq import BYTES, constants_of
 from simdnn.networks.types import F32
@@ -48,8 +48,7 @@ def check_told_type(node: Node) -> None:
 
 class _MovedQuantizers:
     def __init__(self, graph: Graph, kept: Sequence[str]) -> None:
-        inside = {name for node in graph.nodes for body in subgraphs(node) for name in body.outer}
-        self.kept = {port.name for port in graph.outputs} | set(kept) | inside
+        self.kept = read_elsewhere(graph, kept)
         self.graph = graph = _without_copies(graph, self.kept)
         self.constants = constants_of(graph)
         self.nodes = {first_of(node): node for node in graph.nodes}

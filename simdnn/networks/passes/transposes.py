@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from isa_models.readings.arrays import Array
-from simdnn.networks.model import Graph, Node, subgraphs
+from simdnn.networks.model import Graph, Node, read_elsewhere
 from simdnn.networks.passes.graph_rewriting import Shapes
 from simdnn.networks.passes.qdq import constants_of
 
@@ -62,8 +62,7 @@ class _Moving:
 
     def __init__(self, graph: Graph, kept: Sequence[str], shapes: Shapes) -> None:
         self.graph, self.shapes = graph, dict(shapes)
-        inside = {name for node in graph.nodes for body in subgraphs(node) for name in body.outer}
-        self.kept = {port.name for port in graph.outputs} | set(kept) | inside
+        self.kept = read_elsewhere(graph, kept)
         self.constants, self.added = constants_of(graph), dict[str, Array]()
         others = (node for node in graph.nodes if node.domain or node.op not in _KNOWN)
         self.staying = self.kept.union(*(node.inputs for node in others))
